@@ -2,6 +2,9 @@
 
 Rows that cover all pairs of these factors run by default. With TANDEM_FULL_PRODUCT=1, all rows run. A row is repeated until its drafter
 has drafted, because the shape `automatic` leaves it to the server when that pays, and because retrieval runs beside the rounds.
+
+No log-probs travel for greedy and reproducible drafts, so a transport carries rows only for the sampled neighbors. That sampled output is
+exact over each transport is tested in test_sampling.py.
 """
 
 import collections
@@ -139,7 +142,7 @@ class Tally:
         self.drafted += stats.num_draft_tokens
         self.accepted += stats.num_accepted_tokens
         self.trees += stats.num_trees
-        self.changes += len(stats.drafters) > 1
+        self.changes += len({used.name for used in stats.drafters}) > 1
         for used in stats.drafters:
             self.names[used.name] += used.num_draft_tokens
             self.models[used.model] += used.num_draft_tokens

@@ -67,14 +67,14 @@ void AuditMonitor::Add(size_t pot, const v1::AuditSample& sample) {
   if (!own.biased && (impossible || own.Passes(kPotProbability))) {
     own.biased = true;
     biased_ = true;
-    Report(own.life,
+    Report(own.Strongest(),
            pot == kNoDraft ? "rounds without a draft (none)"
                            : absl::StrCat("the drafter ", PotName(pot)),
            impossible ? "; a token was committed that has no probability" : "");
   }
   if (biased_ || !all_.Passes(kPotProbability)) return;
   biased_ = true;
-  Report(all_.life, "all drafters together", Suspect());
+  Report(all_.Strongest(), "all drafters together", Suspect());
 }
 
 void AuditMonitor::Report(const Statistics& statistics, const std::string& whose,
@@ -87,11 +87,12 @@ void AuditMonitor::Report(const Statistics& statistics, const std::string& whose
 
 std::string AuditMonitor::Suspect() const {
   const auto pot = std::max_element(pots_.begin(), pots_.end(), [](const Pot& a, const Pot& b) {
-    return a.life.log_evidence() < b.life.log_evidence();
+    return a.Strongest().log_evidence() < b.Strongest().log_evidence();
   });
+  const Statistics& statistics = pot->Strongest();
   return absl::StrCat("; the strongest evidence is that of ",
                       PotName(static_cast<size_t>(pot - pots_.begin())), ": ",
-                      pot->life.num_samples, " samples, ", ZValues(pot->life));
+                      statistics.num_samples, " samples, ", ZValues(statistics));
 }
 
 absl::Status AuditMonitor::OnSamples(

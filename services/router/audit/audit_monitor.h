@@ -95,6 +95,10 @@ class AuditMonitor {
 
     void Add(const v1::AuditSample& sample);
     bool Passes(double false_alarm_probability) const;
+    // Returns the part with more evidence. That of a bias that began late is the window.
+    const Statistics& Strongest() const {
+      return window.log_evidence() > life.log_evidence() ? window : life;
+    }
   };
 
   void Add(size_t pot, const v1::AuditSample& sample);

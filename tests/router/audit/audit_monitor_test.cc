@@ -98,7 +98,7 @@ TEST(AuditMonitorTest, HonestSamplesOfAllDraftersRaiseNoAlarmAndCountForTheirDra
   std::mt19937_64 random(4);
   const std::vector<std::optional<Drafter>> sources = AllSources();
   for (int i = 0; i < 240'000; ++i) {
-    // The most frequent source has 23 times the samples of the rarest.
+    // The most frequent source has about seven times the samples of the rarest.
     const double u = UniformFrom(random);
     const auto source = static_cast<size_t>(u * u * static_cast<double>(sources.size()));
     const bool hit = UniformFrom(random) < 0.25;

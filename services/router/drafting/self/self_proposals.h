@@ -77,6 +77,10 @@ class SelfProposals {
   // heads, or they are gone. It is asked rarely from now on, and nobody learns from it.
   void OnNoAnswer();
 
+  // The verifier has read the request's text anew. What was proposed before is gone, and nobody
+  // learns what it would have gained. OnRound comes next.
+  void OnPrompt() { asked_.reset(); }
+
   // What a round shows. All numbers are in tokens of plain decoding.
   struct Round {
     // Tokens of the last proposal that were accepted, less the cost of their rows, and less what

@@ -37,6 +37,7 @@ void ObserveSelf(const RoundState& state, const VerifyBatch::Item& item, const C
   if (self == nullptr) return;
   if (item.proposal_limits.has_value() && !result.has_proposal()) return self->OnNoAnswer();
   SelfProposals::Round round;
+  round.place = PlaceOf(item.proposal);
   if (committed.round.num_drafted > 0 && item.proposal.drafter == self->drafter()) {
     std::vector<uint32_t> accepted(result.path().begin(), result.path().end());
     if (item.parents.empty()) {
@@ -57,11 +58,13 @@ void ObserveSelf(const RoundState& state, const VerifyBatch::Item& item, const C
       cohort.plain_seconds > 0 ? cohort.plain_seconds : times.decode_seconds.value();
   if (item.proposal_limits.has_value() && plain_seconds > 0) {
     // All slots wait for the proposals, and those that asked share the blame.
-    const double together = std::max(1.0, sequence->lookups->pace().tokens_per_plain_round()) *
-                            times.propose_seconds.value() / plain_seconds;
+    // After a match, time is worth what plain decoding makes of it, as it is where a match is found.
+    const double pace = round.place == AskingPlace::kAfterMatch
+                            ? 1
+                            : std::max(1.0, sequence->lookups->pace().tokens_per_plain_round());
+    const double together = pace * times.propose_seconds.value() / plain_seconds;
     round.cost.emplace(together * cohort.num_decoding / times.num_asking, together);
   }
-  round.place = PlaceOf(item.proposal);
   round.teaches = !FixedDraftLength(state.options, *sequence).has_value();
   self->OnRound(round);
 }
@@ -144,6 +147,10 @@ void CommitAndDeliver(RoundState& state, const VerifyBatch::Item& item, v1::Veri
       sequence.lookups->pace().OnRound(now, result.num_accepted() + 1.0,
                                        state.cohorts[state.slots[item.slot].cohort].plain_seconds);
     }
+    ObserveSelf(state, item, committed, result, &sequence);
+  } else if (sequence.lookups != nullptr && sequence.lookups->self() != nullptr) {
+    // The end of a prompt, or of a text that was preempted, has no draft that could gain.
+    sequence.lookups->self()->OnPrompt();
     ObserveSelf(state, item, committed, result, &sequence);
   }
   CountRound(committed, &state.out.counts);

@@ -228,7 +228,9 @@ FoundDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const 
                          pace * (room.row_cost + of_model.pass_cost), pace * of_model.propose_cost);
   const bool model_is_better = worth_of(found.front()) < of_models_chain;
   result.rival_worth = of_models_chain;
-  if (found.size() > 1) result.rival_worth = std::max(result.rival_worth, worth_of(found[1]));
+  for (size_t i = 1; i < found.size(); ++i) {
+    result.rival_worth = std::max(result.rival_worth, worth_of(found[i]));
+  }
   for (size_t i = model_is_better ? 0 : 1; i < found.size(); ++i) {
     if (!sequence.lookups->IsDueForTrial(found[i], room.num_slots)) continue;
     constexpr size_t kTrialTokens = 4;

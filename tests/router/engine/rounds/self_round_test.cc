@@ -134,6 +134,36 @@ TEST(SelfRoundTest, ProposalsThatAnotherDraftReplacesAreAskedForRarely) {
   }
 }
 
+TEST(SelfRoundTest, ProposalsThatGainLessThanTheDraftModelAreAskedForRarely) {
+  // Both drafters are always right, and a proposal gives more than it costs. It is not worth asking
+  // for beside a draft model whose passes are much cheaper.
+  for (const bool has_model : {false, true}) {
+    EngineOptions options;
+    options.workers.max_draft_length = 4;
+    EngineDriver driver(options, {.percent_agreement = 100});
+    driver.drafter_alive = has_model;
+    driver.drafter.compute_seconds = driver.verifier.compute_seconds / 20;
+    driver.verifier.options.self_drafter = "medusa";
+    driver.verifier.propose_seconds = 1.5 * driver.verifier.compute_seconds;
+    driver.Start();
+    GenerationRequest request = WithHeads(driver.Request(kPrompt, 400));
+    // Its acceptance is known from requests that use it alone.
+    request.drafters = DrafterSet(Drafter::kModel);
+    for (int i = 0; i < 5; ++i) (void)driver.Generate(request);
+    request.drafters.Add(Drafter::kMedusa);
+    for (int i = 0; i < 20; ++i) (void)driver.Generate(request);
+    driver.verifier.num_proposals = 0;
+    const int before = driver.verifier.num_verifies;
+    (void)driver.Generate(request);
+    const int num_rounds = driver.verifier.num_verifies - before;
+    if (has_model) {
+      EXPECT_LT(driver.verifier.num_proposals, num_rounds / 3);
+    } else {
+      EXPECT_GE(driver.verifier.num_proposals, num_rounds - 2);
+    }
+  }
+}
+
 TEST(SelfRoundTest, AVerifierThatComesBackWithoutHeadsIsNotAsked) {
   EngineDriver driver(FixedLength(2), {.percent_agreement = 100});
   driver.drafter_alive = false;
