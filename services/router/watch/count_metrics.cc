@@ -1,10 +1,13 @@
 #include "services/router/watch/count_metrics.h"
 
 #include <cstddef>
+#include <iterator>
 #include <string>
+#include <vector>
 
 #include "common/metrics/catalogue.h"
 #include "common/rpc/ring_transport.h"
+#include "services/router/drafting/drafter_set.h"
 
 namespace tandem {
 namespace {
@@ -19,14 +22,19 @@ void Raise(prometheus::Counter& counter, uint64_t count) {
 }  // namespace
 
 CountMetrics::CountMetrics(MetricRegistry* registry)
-    : registry_(registry),
-      replays_same_(registry->Counter(metrics::kAuditReplays, {{"result", "same"}})),
+    : replays_same_(registry->Counter(metrics::kAuditReplays, {{"result", "same"}})),
       replays_different_(registry->Counter(metrics::kAuditReplays, {{"result", "mismatch"}})) {
   const auto add = [&](const uint64_t& count, const MetricInfo& metric,
                        const MetricLabels& labels = {}) {
     exported_.emplace_back(&count, &registry->Counter(metric, labels));
   };
   add(counts_.preemptions, metrics::kPreemptions);
+  // Rates need the zeros before the first samples.
+  std::vector<std::string> pots(std::begin(kDrafterNames), std::end(kDrafterNames));
+  pots.emplace_back("none");
+  for (const std::string& pot : pots) {
+    audit_samples_[pot] = &registry->Counter(metrics::kAuditSamples, {{"drafter", pot}});
+  }
   for (size_t reason = 0; reason < kNumFallbacks; ++reason) {
     add(counts_.fallbacks.values[reason], metrics::kFallbackRounds,
         {{"reason", kFallbackNames[reason]}});
@@ -55,11 +63,7 @@ void CountMetrics::Refresh(const FleetState& state) {
   Raise(replays_same_, state.audit.num_replayed() - state.audit.num_mismatches());
   Raise(replays_different_, state.audit.num_mismatches());
   for (const v1::AuditDrafterStats& drafter : state.audit.drafters()) {
-    prometheus::Counter*& samples = audit_samples_[drafter.name()];
-    if (samples == nullptr) {
-      samples = &registry_->Counter(metrics::kAuditSamples, {{"drafter", drafter.name()}});
-    }
-    Raise(*samples, drafter.num_samples());
+    Raise(*audit_samples_.at(drafter.name()), drafter.num_samples());
   }
 }
 

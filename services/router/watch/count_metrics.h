@@ -25,13 +25,12 @@ class CountMetrics {
   void Refresh(const FleetState& state);
 
  private:
-  MetricRegistry* const registry_;
   Counts counts_;  // the counts of the last Refresh
   // Pairs a count in `counts_` with its metric.
   std::vector<std::pair<const uint64_t*, prometheus::Counter*>> exported_;
   prometheus::Counter& replays_same_;
   prometheus::Counter& replays_different_;
-  std::map<std::string, prometheus::Counter*> audit_samples_;  // by drafter, once it has samples
+  std::map<std::string, prometheus::Counter*> audit_samples_;  // by drafter
 };
 
 }  // namespace tandem

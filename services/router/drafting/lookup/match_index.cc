@@ -38,7 +38,9 @@ void MatchIndex::Extend(std::span<const int32_t> text, size_t most) {
     const size_t next = size_ + 1;  // the place after token size_
     if (next < kLeastLength) continue;
     if (previous_.size() < kWindow && previous_.size() <= next) {
-      previous_.resize(std::min<size_t>(std::max<size_t>(2 * previous_.size(), next + 1), kWindow));
+      const size_t size = std::max<size_t>(2 * previous_.size(), next + 1);
+      previous_.reserve(std::min<size_t>(size, kWindow));  // not more, as a vector would
+      previous_.resize(std::min<size_t>(size, kWindow));
     }
     uint32_t& head = heads_[HeadOf(text[size_ - 1], text[size_])];
     previous_[next % kWindow] = head;

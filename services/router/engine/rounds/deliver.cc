@@ -58,7 +58,7 @@ void ObserveSelf(const RoundState& state, const VerifyBatch::Item& item, const C
       cohort.plain_seconds > 0 ? cohort.plain_seconds : times.decode_seconds.value();
   if (item.proposal_limits.has_value() && plain_seconds > 0) {
     // All slots wait for the proposals, and those that asked share the blame.
-    // After a match, time is worth what plain decoding makes of it, as it is where a match is found.
+    // After a match, time is worth what plain decoding makes of it, as where a match is found.
     const double pace = round.place == AskingPlace::kAfterMatch
                             ? 1
                             : std::max(1.0, sequence->lookups->pace().tokens_per_plain_round());

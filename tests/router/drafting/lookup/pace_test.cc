@@ -24,7 +24,7 @@ TEST(PaceTest, IsThatOfTheRoundsAfterOnesWithoutAMatch) {
   }
   EXPECT_NEAR(pace.tokens_per_plain_round(), 8 / 2.0, 0.01);
   // Every second place has a match, and drafts are worse.
-  for (int i = 0; i < 80; ++i) round(0.02, 3, i % 2 == 0);
+  for (int i = 0; i < 160; ++i) round(0.02, 3, i % 2 == 0);
   EXPECT_NEAR(pace.tokens_per_plain_round(), 3 / 2.0, 0.1);
 }
 
