@@ -286,7 +286,7 @@ void TakeFound(RoundState& state, uint32_t cohort, DraftChoice* choice) {
     RouterSlot& slot = state.slots[choice->ids[i]];
     slot.fallback = Fallback::kNotWorthwhile;
     const uint32_t length = std::min({candidate.length, candidate.limit, left});
-    ChosenDraft& found = choice->found[i];
+    FoundDraft& found = choice->found[i];
     if (found.is_trial) slot.sequence->lookups->OnTrial(found.draft, length > 0);
     if (length == 0) continue;
     left -= length;

@@ -186,13 +186,6 @@ ModelOfSlot ChooseModel(const EngineOptions& options, const DraftRoom& room,
   return {kDrafterPeer + static_cast<PeerId>(*chosen), limits[*chosen]};
 }
 
-struct FoundDraft {
-  LookupDraft draft;       // without tokens: none, or one of the draft model is worth more
-  bool is_trial = false;   // something else is expected to be worth more
-  double pace = 0;         // as DraftCandidate::pace
-  double rival_worth = 0;  // what the best other draft is expected to be worth
-};
-
 // The pace at a place without a match. 0: it is not known, or a match is among what was found.
 double PaceWithout(const Sequence& sequence, std::span<const LookupDraft> found) {
   const bool has_match = std::any_of(found.begin(), found.end(), [](const LookupDraft& draft) {
@@ -275,7 +268,7 @@ void AddCandidate(const EngineOptions& options, const DraftRoom& room, ModelOfSl
   candidate.pace = found.pace;
   choice->candidates.push_back(candidate);
   choice->ids.push_back(slot_id);
-  choice->found.push_back({std::move(found.draft), found.is_trial, found.rival_worth});
+  choice->found.push_back(std::move(found));
 }
 
 // Closes the draft of one slot that has not drafted for long and is not to draft now. The close

@@ -59,10 +59,11 @@ struct TakenOfRound {
   void Add(std::span<const ProposePlan> plans, double row_seconds);
 };
 
-// A draft that was found for a candidate.
-struct ChosenDraft {
-  LookupDraft draft;      // without tokens: the drafter is to draft
+// What was found for a slot.
+struct FoundDraft {
+  LookupDraft draft;      // without tokens: none, or one of the draft model is worth more
   bool is_trial = false;  // something else is expected to be worth more
+  double pace = 0;        // as DraftCandidate::pace
   // What the best other draft is expected to be worth, in tokens of plain decoding.
   double rival_worth = 0;
 };
@@ -72,8 +73,8 @@ struct ChosenDraft {
 struct DraftChoice {
   PeerId peer = kDrafterPeer;
   std::vector<DraftCandidate> candidates;
-  std::vector<uint32_t> ids;       // slots of the candidates
-  std::vector<ChosenDraft> found;  // by candidate
+  std::vector<uint32_t> ids;      // slots of the candidates
+  std::vector<FoundDraft> found;  // by candidate
   DraftBatch rest;
   TakenOfRound taken;
 };

@@ -107,6 +107,19 @@ TEST(SelfRoundTest, ProposalsThatGainNothingAreAskedForRarely) {
   EXPECT_LT(driver.verifier.num_proposals, 40);
 }
 
+// Expects that a request asks in few of its rounds, or in all of them.
+void ExpectQuestions(bool rarely, const GenerationRequest& request, EngineDriver* driver) {
+  driver->verifier.num_proposals = 0;
+  const int before = driver->verifier.num_verifies;
+  (void)driver->Generate(request);
+  const int num_rounds = driver->verifier.num_verifies - before;
+  if (rarely) {
+    EXPECT_LT(driver->verifier.num_proposals, num_rounds / 3);
+  } else {
+    EXPECT_GE(driver->verifier.num_proposals, num_rounds - 2);
+  }
+}
+
 TEST(SelfRoundTest, ProposalsThatAnotherDraftReplacesAreAskedForRarely) {
   constexpr int kTokens = 400;
   for (const bool is_predicted : {false, true}) {
@@ -122,15 +135,7 @@ TEST(SelfRoundTest, ProposalsThatAnotherDraftReplacesAreAskedForRarely) {
       request.prediction = Plainly(kPrompt, kTokens);
     }
     for (int i = 0; i < 20; ++i) (void)driver.Generate(request);
-    driver.verifier.num_proposals = 0;
-    const int before = driver.verifier.num_verifies;
-    (void)driver.Generate(request);
-    const int num_rounds = driver.verifier.num_verifies - before;
-    if (is_predicted) {
-      EXPECT_LT(driver.verifier.num_proposals, num_rounds / 3);
-    } else {
-      EXPECT_GE(driver.verifier.num_proposals, num_rounds - 2);
-    }
+    ExpectQuestions(/*rarely=*/is_predicted, request, &driver);
   }
 }
 
@@ -152,15 +157,7 @@ TEST(SelfRoundTest, ProposalsThatGainLessThanTheDraftModelAreAskedForRarely) {
     for (int i = 0; i < 5; ++i) (void)driver.Generate(request);
     request.drafters.Add(Drafter::kMedusa);
     for (int i = 0; i < 20; ++i) (void)driver.Generate(request);
-    driver.verifier.num_proposals = 0;
-    const int before = driver.verifier.num_verifies;
-    (void)driver.Generate(request);
-    const int num_rounds = driver.verifier.num_verifies - before;
-    if (has_model) {
-      EXPECT_LT(driver.verifier.num_proposals, num_rounds / 3);
-    } else {
-      EXPECT_GE(driver.verifier.num_proposals, num_rounds - 2);
-    }
+    ExpectQuestions(/*rarely=*/has_model, request, &driver);
   }
 }
 
