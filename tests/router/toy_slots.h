@@ -62,7 +62,8 @@ class ToySlots {
     auto sequence = std::make_unique<Sequence>(call, std::move(request), 0, &tokenizer_);
     sequence->order = call;
     const size_t num_models = slots.num_peers() - kDrafterPeer;
-    sequence->models.emplace(std::vector(num_models, AcceptanceEstimate(&prior_)));
+    sequence->models.emplace(std::vector(num_models, AcceptanceEstimate(&prior_)),
+                             std::vector(num_models, TrialSchedule(&trial_prior_)));
     if (is_replay) sequence->expected = {1, 2, 3};
     return sequence;
   }
@@ -103,6 +104,7 @@ class ToySlots {
   SessionId last_session_ = 0;
   ToyTokenizer tokenizer_ = ToyTokenizer::OfSize(64);
   AcceptancePrior prior_;
+  TrialPrior trial_prior_;
   Slots own_;  // its sequences use the members above
 
  public:

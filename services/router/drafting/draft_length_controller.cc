@@ -153,6 +153,7 @@ DraftLengthController::DraftLengthController(const DraftLengthOptions& options)
 
 void DraftLengthController::BeginDrafter(const DraftLengthController& other) {
   priors_ = {};
+  trial_priors_ = {};
   costs_.BeginDrafter(other.costs_);
   num_new_levels_ = costs_.num_new_levels();
   plain_rounds_.Forget();

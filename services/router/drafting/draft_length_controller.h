@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "services/router/drafting/acceptance/acceptance_estimate.h"
+#include "services/router/drafting/acceptance/trial_schedule.h"
 #include "services/router/drafting/catch_up_ledger.h"
 #include "services/router/drafting/costs/draft_costs.h"
 #include "services/router/drafting/draft_candidate.h"
@@ -52,6 +53,10 @@ class DraftLengthController {
   // Makes the estimate of a new sequence. It refers to the controller, which must outlive it.
   AcceptanceEstimate NewEstimate(AcceptanceMode mode) const {
     return AcceptanceEstimate(&priors_[static_cast<size_t>(mode)]);
+  }
+  // Makes the trials of a new sequence, for places where something else was found.
+  TrialSchedule NewTrials(AcceptanceMode mode) {
+    return TrialSchedule(&trial_priors_[static_cast<size_t>(mode)]);
   }
   // Another drafter drafts from now on, over the verifier that `other` knows, which may be this
   // controller. The estimates of sequences that drafted with the former drafter must be made anew.
@@ -131,6 +136,7 @@ class DraftLengthController {
 
   const DraftLengthOptions options_;
   std::array<AcceptancePrior, kNumAcceptanceModes> priors_;
+  std::array<TrialPrior, kNumAcceptanceModes> trial_priors_;
   std::array<uint32_t, kNumAcceptanceModes> num_requests_ = {};
   LookupPriors lookup_priors_;
   DraftCosts costs_;

@@ -125,8 +125,9 @@ void PodEngine::ForgetDraftModel(size_t number) {
   for (uint32_t id = 0; id < state_.slots.size(); ++id) {
     Sequence* sequence = state_.slots[id].sequence.get();
     if (sequence == nullptr) continue;
-    sequence->models->estimate(number) =
-        state_.draft_models.controller(number).NewEstimate(sequence->mode());
+    DraftLengthController& controller = state_.draft_models.controller(number);
+    sequence->models->Renew(number, controller.NewEstimate(sequence->mode()),
+                            controller.NewTrials(sequence->mode()));
     sequence->models->set_version(state_.draft_models.version());
     sequence->faults.drafter(static_cast<uint32_t>(number)) = DrafterFaults();
   }
@@ -456,8 +457,12 @@ void PodEngine::Advance(uint32_t index, double now) {
   const bool begins = cohort.stage == Cohort::Stage::kIdle;
   if (begins || cohort.stage == Cohort::Stage::kSearching) {
     if (state_.propose.has_value()) return;  // a drafter works for the other cohort
+    if (begins) cohort.search_begun_at = now;
     if (begins && SendSearch(state_, index, now)) cohort.stage = Cohort::Stage::kSearching;
     if (cohort.stage == Cohort::Stage::kSearching && AwaitsSearch(cohort, now)) return;
+    // Waiting for a drafter of the other cohort is no search.
+    cohort.search_seconds = std::min(now, std::max(cohort.search_until, cohort.search_begun_at)) -
+                            cohort.search_begun_at;
     if (SendPropose(state_, index, now)) {
       cohort.stage = Cohort::Stage::kProposing;
       return;

@@ -138,6 +138,26 @@ TEST(EngineLookupTest, APredictionIsTriedBesideADraftModelThatIsNearlyAlwaysRigh
   EXPECT_GT(result.completion->usage().accepted_prediction_tokens(), 80);
 }
 
+TEST(EngineLookupTest, AModelIsTriedWhereSomethingBetterIsFoundAtEveryPlace) {
+  EngineDriver driver({}, {.percent_agreement = 0});
+  driver.Start();
+  for (int32_t i = 0; i < 8; ++i) (void)driver.Generate(driver.Request({i, 3, 4}, 100));
+  const std::vector<int32_t> answer = Plainly(kPrompt, 600);
+  // Half of the prediction's drafts are accepted, so that the model never lacks many rows.
+  std::vector<int32_t> prediction = answer;
+  for (size_t i = 4; i < prediction.size(); i += 5) prediction[i] = (prediction[i] + 1) % 64;
+  GenerationRequest request = LookingUp(driver.Request(kPrompt, 600), prediction);
+  request.drafters = DefaultDrafters();
+  const CallResult result = driver.Generate(std::move(request));
+  EXPECT_EQ(result.ids, answer);
+  int num_model = 0;
+  for (const v1::DrafterStats& stats : result.completion->speculation().drafters()) {
+    if (stats.name() == "model") num_model = static_cast<int>(stats.num_drafts());
+  }
+  EXPECT_GE(num_model, 1) << "it could have become right";
+  EXPECT_LE(num_model, 12);
+}
+
 // A wrong prediction is tried now and then, and costs little.
 TEST(EngineLookupTest, AWrongPredictionHardlyTakesRoundsFromAGoodDraftModel) {
   std::vector<int32_t> prediction = Plainly(kPrompt, 400);

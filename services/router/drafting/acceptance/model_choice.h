@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "services/router/drafting/acceptance/acceptance_estimate.h"
+#include "services/router/drafting/acceptance/trial_schedule.h"
 #include "services/router/drafting/roster/draft_roster.h"
 
 namespace tandem {
@@ -18,9 +19,9 @@ namespace tandem {
 // draft tokens that nobody judged (docs/sampling.md).
 class ModelChoice {
  public:
-  // `estimates`: one for each draft model, and one if there is none.
-  explicit ModelChoice(std::vector<AcceptanceEstimate> estimates)
-      : estimates_(std::move(estimates)) {}
+  // One estimate and one schedule for each draft model, and one of each if there is none.
+  ModelChoice(std::vector<AcceptanceEstimate> estimates, std::vector<TrialSchedule> trials)
+      : estimates_(std::move(estimates)), trials_(std::move(trials)) {}
 
   // The arm of the request in a trial of a canary (DraftModels), which is chosen where the request
   // begins in a pod. In other trials it has none.
@@ -37,6 +38,11 @@ class ModelChoice {
   size_t size() const { return estimates_.size(); }
   AcceptanceEstimate& estimate(size_t model) { return estimates_[model]; }
   const AcceptanceEstimate& estimate(size_t model) const { return estimates_[model]; }
+  // The number has another model. Nothing is known of its drafts yet.
+  void Renew(size_t model, AcceptanceEstimate estimate, TrialSchedule trials) {
+    estimates_[model] = std::move(estimate);
+    trials_[model] = std::move(trials);
+  }
   // The model that was chosen last.
   size_t current() const { return current_; }
 
@@ -50,9 +56,21 @@ class ModelChoice {
   }
   // The model that Choose returned last is tried.
   bool is_trial() const { return is_trial_; }
-  // A draft of this model was judged.
-  void OnJudged(size_t model) {
+  // A draft of this model was judged. `succeeded`: at least half of it was accepted.
+  void OnJudged(size_t model, bool succeeded) {
     if (model == tried_ && trial_drafts_left_ > 0) --trial_drafts_left_;
+    trials_[model].OnJudged(succeeded);
+  }
+
+  // A draft was found that is expected to be worth more than one of this model, which could draft
+  // too. Returns true if the model is to draft nevertheless: where something is found at every
+  // place, nobody would know what its drafts are worth. A model that drafts at other places is
+  // known, and needs no trial.
+  bool TakesTurnOfFound(size_t model, uint32_t num_slots) {
+    if (estimates_[model].rounds_without_draft() < kUnknownAfterRounds) return false;
+    if (!trials_[model].IsDue(num_slots)) return false;
+    trials_[model].OnTrial(/*is_used=*/true);
+    return true;
   }
 
   // Chooses the model with the largest worth. `worths`: for each model the tokens that its draft is
@@ -65,10 +83,12 @@ class ModelChoice {
   static constexpr uint32_t kTrialDrafts = 6;
   // Rounds after which a trial ends in any case: the model may never catch up with the text.
   static constexpr uint32_t kMostTrialRounds = 64;
+  static constexpr uint32_t kUnknownAfterRounds = 8;
   // Tokens a round. Estimates differ by as much from one round to the next.
   static constexpr double kLeastAdvantage = 0.05;
 
   std::vector<AcceptanceEstimate> estimates_;
+  std::vector<TrialSchedule> trials_;
   DraftArm arm_ = DraftArm::kNone;
   uint64_t trial_ = 0;
   uint64_t version_ = 0;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "services/router/drafting/acceptance/acceptance_estimate.h"
+#include "services/router/drafting/acceptance/trial_schedule.h"
 #include "services/router/drafting/drafter_set.h"
 #include "services/router/drafting/lookup/lookup_draft.h"
 #include "services/router/drafting/lookup/ngram_lookup.h"
@@ -19,7 +20,6 @@
 #include "services/router/drafting/lookup/recycling_lookup.h"
 #include "services/router/drafting/lookup/retrieval_lookup.h"
 #include "services/router/drafting/lookup/suffix_lookup.h"
-#include "services/router/drafting/lookup/trial_schedule.h"
 #include "services/router/drafting/self/self_proposals.h"
 
 namespace tandem {

@@ -59,8 +59,12 @@ DraftLengthController::LastRound DraftModels::last_round() const {
 
 ModelChoice DraftModels::NewChoice(AcceptanceMode mode) const {
   std::vector<AcceptanceEstimate> estimates;
-  for (const auto& controller : controllers_) estimates.push_back(controller->NewEstimate(mode));
-  ModelChoice choice(std::move(estimates));
+  std::vector<TrialSchedule> trials;
+  for (const auto& controller : controllers_) {
+    estimates.push_back(controller->NewEstimate(mode));
+    trials.push_back(controller->NewTrials(mode));
+  }
+  ModelChoice choice(std::move(estimates), std::move(trials));
   choice.set_version(version_);
   return choice;
 }

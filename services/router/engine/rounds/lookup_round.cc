@@ -82,6 +82,7 @@ Proposal ProposeFound(const Sequence& sequence, LookupDraft draft, uint32_t leng
   proposal.serial = sequence.serial;
   proposal.drafter = draft.drafter;
   proposal.match_length = draft.match_length;
+  proposal.heads_version = sequence.lookups->self_version();
   draft.Keep(length);
   draft.PutPathsTogether();
   proposal.token_ids = std::move(draft.token_ids);

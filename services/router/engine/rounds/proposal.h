@@ -26,6 +26,7 @@ struct Proposal {
   std::optional<v1::RingReference> ring;  // where the draft's log-probs are; none: not needed
   uint32_t match_length = 0;              // what LookupDraft says of a lookup
   std::vector<float> beliefs;             // what LookupDraft says of a proposal of the verifier
+  uint64_t heads_version = 0;             // RequestLookups::self_version when the draft was found
   // Found drafts: what the best other draft was worth, in tokens of plain decoding. None: the other
   // one is worth more, and this one is tried.
   std::optional<double> rival_worth;

@@ -196,6 +196,13 @@ double PaceWithout(const Sequence& sequence, std::span<const LookupDraft> found)
   return has_match ? 0 : pace.tokens_per_plain_round();
 }
 
+// Returns true if the model can draft in the next round. Whether reading a longer prompt would pay
+// is for the controller to say.
+bool CanDraftSoon(const EngineOptions& options, const Slots& slots, PeerId peer, uint32_t slot_id) {
+  return slots.Lack(peer, slot_id) <=
+         RowsWithinStep(options, slots.peer(peer).row_seconds().value());
+}
+
 // Returns a draft that the slot's lookups found, if it is likely to be worth more than one of the
 // draft model, or is to be tried.
 FoundDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const Slots& slots,
@@ -232,7 +239,11 @@ FoundDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const 
     result.is_trial = true;
     return result;
   }
-  if (!model_is_better) result.draft = std::move(found.front());
+  if (model_is_better) return result;
+  result.tries_model =
+      model.limit > 0 && CanDraftSoon(options, slots, model.peer, slot_id) &&
+      slots[slot_id].sequence->models->TakesTurnOfFound(DraftModelOf(model.peer), room.num_slots);
+  if (!result.tries_model) result.draft = std::move(found.front());
   return result;
 }
 
@@ -249,11 +260,9 @@ void AddCandidate(const EngineOptions& options, const DraftRoom& room, ModelOfSl
   candidate.limit =
       candidate.has_draft ? static_cast<uint32_t>(draft.token_ids.size()) : model.limit;
   candidate.fixed = FixedDraftLength(options, sequence);
-  // The model is tried if it can draft in the next round. Whether reading a longer prompt would pay
-  // is for the controller to say.
-  const bool is_trial = !candidate.has_draft && sequence.models->is_trial() &&
-                        slots.Lack(model.peer, slot_id) <=
-                            RowsWithinStep(options, slots.peer(model.peer).row_seconds().value());
+  const bool is_trial = !candidate.has_draft &&
+                        (found.tries_model || sequence.models->is_trial()) &&
+                        CanDraftSoon(options, slots, model.peer, slot_id);
   if (is_trial && !candidate.fixed.has_value()) candidate.fixed = kTrialLength;
   if (candidate.fixed.value_or(0) > 0 && !draft.parents.empty()) {
     candidate.fixed = candidate.limit;  // the length is the depth of the tree

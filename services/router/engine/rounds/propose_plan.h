@@ -61,9 +61,10 @@ struct TakenOfRound {
 
 // What was found for a slot.
 struct FoundDraft {
-  LookupDraft draft;      // without tokens: none, or one of the draft model is worth more
-  bool is_trial = false;  // something else is expected to be worth more
-  double pace = 0;        // as DraftCandidate::pace
+  LookupDraft draft;         // without tokens: none, or one of the draft model is used
+  bool is_trial = false;     // something else is expected to be worth more
+  bool tries_model = false;  // the draft model drafts, although what was found is worth more
+  double pace = 0;           // as DraftCandidate::pace
   // What the best other draft is expected to be worth, in tokens of plain decoding.
   double rival_worth = 0;
 };

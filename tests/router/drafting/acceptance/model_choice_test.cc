@@ -14,7 +14,9 @@ using Worths = std::array<std::optional<double>, 3>;
 class ModelChoiceTest : public ::testing::Test {
  protected:
   AcceptancePrior prior_;
-  ModelChoice choice_{std::vector(3, AcceptanceEstimate(&prior_))};
+  TrialPrior trial_prior_;
+  ModelChoice choice_{std::vector(3, AcceptanceEstimate(&prior_)),
+                      std::vector(3, TrialSchedule(&trial_prior_))};
 };
 
 TEST_F(ModelChoiceTest, TheMostWorthWins) {
@@ -44,8 +46,8 @@ TEST_F(ModelChoiceTest, ATrialLastsUntilDraftsWereJudged) {
     EXPECT_EQ(choice_.Choose(Worths{9.0, 0.0, -1.0}), 2u) << draft;
     EXPECT_TRUE(choice_.is_trial());
     EXPECT_EQ(choice_.Choose(Worths{9.0, 0.0, -1.0}), 2u) << "it caught up in the round before";
-    choice_.OnJudged(0);  // a draft of another model
-    choice_.OnJudged(2);
+    choice_.OnJudged(0, /*succeeded=*/true);  // a draft of another model
+    choice_.OnJudged(2, /*succeeded=*/true);
   }
   EXPECT_EQ(choice_.Choose(Worths{9.0, 0.0, -1.0}), 0u);
   EXPECT_FALSE(choice_.is_trial());
@@ -56,6 +58,48 @@ TEST_F(ModelChoiceTest, ATrialOfAModelThatNeverCatchesUpEnds) {
   int rounds = 0;
   while (choice_.Choose(Worths{9.0, 0.0, 0.0}) == 1u) ++rounds;
   EXPECT_EQ(rounds, 64);
+}
+
+TEST_F(ModelChoiceTest, AModelThatDraftsAtOtherPlacesTakesNoTurns) {
+  for (int round = 0; round < 100; ++round) {
+    choice_.estimate(0).Observe({});
+    if (round % 5 == 0) choice_.estimate(0).Observe(JudgedChain(2, 0));
+    EXPECT_FALSE(choice_.TakesTurnOfFound(0, /*num_slots=*/1)) << round;
+  }
+}
+
+// Returns the rounds in which a model takes the turn of a draft that was found at every place.
+std::vector<int> TurnsOf(ModelChoice choice, bool succeeds, uint32_t num_slots, int num_rounds) {
+  std::vector<int> turns;
+  for (int round = 0; round < num_rounds; ++round) {
+    if (!choice.TakesTurnOfFound(1, num_slots)) {
+      choice.estimate(1).Observe({});
+      continue;
+    }
+    turns.push_back(round);
+    choice.estimate(1).Observe(JudgedChain(2, succeeds ? 2 : 0));
+    choice.OnJudged(1, succeeds);
+  }
+  return turns;
+}
+
+TEST_F(ModelChoiceTest, TurnsOfAModelBecomeRareWhileTheyFail) {
+  const std::vector<int> failing = TurnsOf(choice_, /*succeeds=*/false, 1, 1000);
+  EXPECT_EQ(failing.front(), 8);
+  EXPECT_LT(failing.size(), 15u);
+  EXPECT_GT(failing.back(), 800) << "they do not end";
+  EXPECT_GT(TurnsOf(choice_, /*succeeds=*/true, 1, 1000).size(), 3 * failing.size());
+  EXPECT_LT(TurnsOf(choice_, /*succeeds=*/false, 8, 1000).size(), failing.size())
+      << "all slots wait";
+}
+
+TEST_F(ModelChoiceTest, FewRequestsBeginWithATurnWhereTurnsFail) {
+  for (int i = 0; i < 30; ++i) trial_prior_.Observe(false);
+  int num_with_turns = 0;
+  for (int request = 0; request < 24; ++request) {
+    num_with_turns += TurnsOf(choice_, /*succeeds=*/false, 1, 60).empty() ? 0 : 1;
+  }
+  EXPECT_EQ(num_with_turns, 3);
 }
 
 TEST(ModelToTryTest, EachModelHasItsTurnInFewRequests) {

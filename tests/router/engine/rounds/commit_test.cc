@@ -512,7 +512,7 @@ TEST(CommitTest, TheFirstTokenIsTimedFromTheArrivalAndOnce) {
   Pod pod;
   auto late = std::make_unique<Sequence>(CallId{7}, ToySlots::Request(kTokens, 3),
                                          /*arrived_at=*/2.0, &pod.made.tokenizer);
-  late->models.emplace(std::vector{pod.state.draft_models.controller().NewEstimate(late->mode())});
+  late->models = pod.state.draft_models.NewChoice(late->mode());
   pod.state.slots.Occupy(1, std::move(late), 1);
   pod.CommitItem(pod.Round({}, 1), Verdict(0, 9), /*now=*/3.5);
   EXPECT_EQ(pod.observer.first_tokens, std::vector<double>{1.5});

@@ -128,6 +128,26 @@ TEST(GatherCandidatesTest, AFoundDraftKnowsWhatTheModelIsWorth) {
   EXPECT_EQ(rival_worth(2, /*may_use_model=*/true), 0) << "a pass costs more than it gains";
 }
 
+TEST(GatherCandidatesTest, AModelThatHasNotDraftedForLongTakesATurnOfWhatWasFound) {
+  ToySlots toy(1);
+  LookupPriors priors;
+  const uint32_t id = AddLacking(&toy, 1);
+  Sequence& sequence = toy.sequence(id);
+  sequence.lookups = std::make_unique<RequestLookups>(
+      DrafterSet(Drafter::kPrediction), NgramOptions(), AcceptanceMode::kGreedy,
+      sequence.prompt_len(), 20, std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7, 8}, &priors);
+  (void)sequence.lookups->Advance(sequence.tokens(), 100);
+  DraftRoom room = kMuchRoom;
+  room.models[0].pass_cost = 2;  // what was found is worth more
+  EXPECT_TRUE(Gather(&toy, room).candidates.at(0).has_draft);
+  for (int i = 0; i < 8; ++i) sequence.models->estimate(0).Observe({});
+  const DraftChoice turn = Gather(&toy, room);
+  EXPECT_FALSE(turn.candidates.at(0).has_draft);
+  EXPECT_TRUE(turn.found.at(0).tries_model);
+  EXPECT_EQ(turn.candidates.at(0).fixed, 2u);
+  EXPECT_TRUE(Gather(&toy, room).candidates.at(0).has_draft) << "the next turn comes later";
+}
+
 TEST(GatherCandidatesTest, ThePromptsOfTheRoundAreCounted) {
   ToySlots toy(2);
   toy.Add(30);
@@ -330,7 +350,8 @@ TEST_F(DraftModelsTest, AModelThatLagsMustBeWorthItsCatchUp) {
   EXPECT_EQ(Users(), (Slots{{}, {0}}));
   EXPECT_EQ(Choices()[1].candidates.at(0).drafter_lack, 400u);
   Show(id, 0, true);
-  toy_.sequence(id).models.emplace(std::vector(2, toy_.sequence(id).models->estimate(1)));
+  ModelChoice& models = *toy_.sequence(id).models;
+  models.estimate(0) = models.estimate(1);
   room_.models[1].catch_up_cost = 0.05;
   EXPECT_EQ(Users(), (Slots{{0}, {}}));
 }

@@ -1,6 +1,6 @@
 // When drafts of one kind are tried although something else is expected to be worth more.
-#ifndef TANDEM_SERVICES_ROUTER_DRAFTING_LOOKUP_TRIAL_SCHEDULE_H_
-#define TANDEM_SERVICES_ROUTER_DRAFTING_LOOKUP_TRIAL_SCHEDULE_H_
+#ifndef TANDEM_SERVICES_ROUTER_DRAFTING_ACCEPTANCE_TRIAL_SCHEDULE_H_
+#define TANDEM_SERVICES_ROUTER_DRAFTING_ACCEPTANCE_TRIAL_SCHEDULE_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -37,7 +37,7 @@ class TrialSchedule {
   // `prior` must outlive it.
   explicit TrialSchedule(TrialPrior* prior) : prior_(prior) {}
 
-  // Such a draft was found, and something else is expected to be worth more. Returns true if the
+  // Such a draft could be made, and something else is expected to be worth more. Returns true if the
   // draft is to be tried nevertheless; OnTrial comes next. All slots of the batch wait for its
   // rows, so the more slots there are, the longer are the gaps.
   bool IsDue(uint32_t num_slots = 1) {
@@ -83,4 +83,4 @@ class TrialSchedule {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_DRAFTING_LOOKUP_TRIAL_SCHEDULE_H_
+#endif  // TANDEM_SERVICES_ROUTER_DRAFTING_ACCEPTANCE_TRIAL_SCHEDULE_H_
