@@ -29,6 +29,12 @@ void CountRound(const Committed& committed, Counts* counts) {
   counts->rolled_back_rows[Worker::kVerifier] += committed.num_rejected;
 }
 
+// Whether the drafts of a drafter that lives in the verifier come from the heads that it has now.
+// Heads of the same kind may have replaced those that made this draft.
+bool IsOfPresentHeads(const VerifyBatch::Item& item, const Sequence& sequence) {
+  return item.proposal.heads_version == sequence.lookups->self_version();
+}
+
 // Tells the proposals of the verifier's own drafter what they gained in this round, and what the
 // new one cost.
 void ObserveSelf(const RoundState& state, const VerifyBatch::Item& item, const Committed& committed,
@@ -38,7 +44,8 @@ void ObserveSelf(const RoundState& state, const VerifyBatch::Item& item, const C
   if (item.proposal_limits.has_value() && !result.has_proposal()) return self->OnNoAnswer();
   SelfProposals::Round round;
   round.place = PlaceOf(item.proposal);
-  if (committed.round.num_drafted > 0 && item.proposal.drafter == self->drafter()) {
+  const bool is_own = item.proposal.drafter == self->drafter() && IsOfPresentHeads(item, *sequence);
+  if (committed.round.num_drafted > 0 && is_own) {
     std::vector<uint32_t> accepted(result.path().begin(), result.path().end());
     if (item.parents.empty()) {
       accepted.resize(result.num_accepted());
@@ -75,8 +82,12 @@ void ObserveDraft(RoundState& state, const VerifyBatch::Item& item, const Commit
   const auto num_drafted = static_cast<uint32_t>(committed.round.num_drafted);
   ModelChoice& models = *sequence->models;
   if (num_drafted > 0 && item.proposal.drafter != Drafter::kModel) {
-    sequence->lookups->Observe(item.proposal.drafter, item.proposal.match_length,
-                               static_cast<uint32_t>(committed.round.depth), committed.judged);
+    if (IsSelfDrafter(item.proposal.drafter) && !IsOfPresentHeads(item, *sequence)) {
+      sequence->lookups->ObserveNone();
+    } else {
+      sequence->lookups->Observe(item.proposal.drafter, item.proposal.match_length,
+                                 static_cast<uint32_t>(committed.round.depth), committed.judged);
+    }
     state.draft_models.controller().ObserveFoundDraft(sequence->serial, num_drafted,
                                                       result.num_accepted());
     // No draft model had a draft in this round.
@@ -89,7 +100,10 @@ void ObserveDraft(RoundState& state, const VerifyBatch::Item& item, const Commit
     for (size_t i = 0; i < models.size(); ++i) models.estimate(i).Observe({});
     return;
   }
-  if (num_drafted > 0) models.OnJudged(DraftModelOf(item.proposal.peer));
+  if (num_drafted > 0) {
+    const bool succeeded = 2 * static_cast<int>(result.num_accepted()) >= committed.round.depth;
+    models.OnJudged(DraftModelOf(item.proposal.peer), succeeded);
+  }
   if (sequence->lookups != nullptr) sequence->lookups->ObserveNone();
   for (uint32_t i = 0; i < models.size(); ++i) {
     if (num_drafted > 0 && i != DraftModelOf(item.proposal.peer)) {
