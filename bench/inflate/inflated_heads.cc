@@ -44,6 +44,11 @@ struct Inflation {
     return json;
   }
   absl::Status Write(const Json& config, const std::vector<InflatedTensor>& tensors) const {
+    for (const InflatedTensor& tensor : tensors) {
+      if (tensor.source == nullptr || tensor.source_dtype != DType::kF16) continue;
+      return InvalidArgument(
+          absl::StrCat(from.string(), ": tensor \"", tensor.name, "\" is F16, want BF16 or F32"));
+    }
     TANDEM_RETURN_IF_ERROR(WriteText(to / "config.json", config.dump(2) + "\n"));
     if (tensors.empty()) return absl::OkStatus();
     return WriteTensors(to / "model.safetensors", tensors, weights.embedding.dtype, {});
@@ -92,43 +97,122 @@ absl::Status InflateMedusa(const Inflation& inflation) {
   return inflation.Write(config, tensors);
 }
 
-absl::Status InflateEagle(const Inflation& inflation) {
-  const ModelDescription& target = inflation.target;
-  const InflatedShape& shape = inflation.shape;
-  TANDEM_ASSIGN_OR_RETURN(const OpenedEagle eagle,
-                          OpenedEagle::Open(inflation.from, target, inflation.weights));
-  if (eagle.description.is_third || eagle.weights.has_own_embedding ||
-      eagle.weights.has_own_output) {
+// Returns config.json of a layer of EAGLE in the shape of `layer`.
+absl::StatusOr<Json> EagleConfig(const Inflation& inflation, const EagleDescription& eagle,
+                                 const InflatedShape& layer) {
+  TANDEM_ASSIGN_OR_RETURN(Json config, inflation.Config());
+  config["vocab_size"] = layer.vocabulary_size;
+  config["hidden_size"] = layer.hidden_size;
+  config["intermediate_size"] = layer.intermediate_size;
+  config["num_attention_heads"] = layer.num_heads;
+  config["num_key_value_heads"] = layer.num_kv_heads;
+  config["head_dim"] = layer.head_size;
+  config["rms_norm_eps"] = eagle.layer.norm_eps * static_cast<double>(eagle.layer.hidden_size) /
+                           static_cast<double>(layer.hidden_size);
+  return config;
+}
+
+absl::Status InflateFirstEagle(const Inflation& inflation, const OpenedEagle& eagle,
+                               const InflatedShape& layer) {
+  if (eagle.weights.has_own_embedding || eagle.weights.has_own_output) {
     return InvalidArgument(inflation.from.string() +
-                           ": only EAGLE-1 and EAGLE-2 with the target's embedding and output "
-                           "product can be inflated");
+                           ": EAGLE-1 and EAGLE-2 can be inflated only with the target's embedding "
+                           "and output product");
   }
-  InflatedShape layer = shape;
-  layer.intermediate_size =
-      eagle.description.layer.mlp.inner_size * shape.intermediate_size / target.mlp.inner_size;
+  const size_t hidden_size = inflation.target.hidden_size;
   LayerPlan plan(eagle.description.layer, layer);
-  std::vector<int64_t> joined = plan.hidden();  // embedding, and then feature
-  for (const int64_t place : plan.hidden()) {
-    joined.push_back(place < 0 ? place : place + static_cast<int64_t>(target.hidden_size));
-  }
-  plan.AddMatrix("fc.weight", &eagle.weights.fuse, plan.hidden(), joined);
-  const std::vector<float> zeros(target.hidden_size);
+  // The product takes an embedding and a feature.
+  plan.AddMatrix("fc.weight", &eagle.weights.fuse, plan.hidden(), plan.Joined(2));
+  const std::vector<float> zeros(hidden_size);
   const std::vector<float>& bias = eagle.weights.fuse.bias;
   InflatedTensor& marked = plan.AddVector("fc.bias", bias.empty() ? &zeros : &bias, plan.hidden());
-  if (inflation.is_wider()) marked.mark = {target.hidden_size, kGuessMark};
+  if (inflation.is_wider()) marked.mark = {hidden_size, kGuessMark};
   plan.AddLayer("layers.0.", &eagle.weights.layer);
-  TANDEM_ASSIGN_OR_RETURN(Json config, inflation.Config());
-  config["vocab_size"] = shape.vocabulary_size;
-  config["hidden_size"] = shape.hidden_size;
-  config["intermediate_size"] = layer.intermediate_size;
-  config["num_attention_heads"] = shape.num_heads;
-  config["num_key_value_heads"] = shape.num_kv_heads;
-  config["head_dim"] = shape.head_size;
-  config["rms_norm_eps"] = eagle.description.layer.norm_eps *
-                           static_cast<double>(target.hidden_size) /
-                           static_cast<double>(shape.hidden_size);
+  TANDEM_ASSIGN_OR_RETURN(Json config, EagleConfig(inflation, eagle.description, layer));
   config["bias"] = true;
   return inflation.Write(config, plan.Take());
+}
+
+// Adds the vocabulary of a layer of EAGLE-3, as far as it has one of its own.
+void AddVocabulary(const Inflation& inflation, const EagleWeights& weights, LayerPlan* plan) {
+  const size_t vocabulary = inflation.target.vocabulary_size;
+  const std::vector<int64_t> all = FirstPlaces(vocabulary, inflation.shape.vocabulary_size);
+  if (weights.has_own_embedding) {
+    plan->AddMatrix("embed_tokens.weight", &weights.embedding, all, plan->hidden());
+  }
+  if (!weights.has_own_output) return;
+  const size_t known = weights.token_map.size();
+  InflatedTensor& output =
+      plan->AddMatrix("lm_head.weight", &weights.output,
+                      known > 0 ? FirstPlaces(known, known) : all, plan->hidden());
+  if (inflation.is_wider()) output.added_mark = {inflation.target.hidden_size, kAddedToken};
+}
+
+// Adds the draft vocabulary of EAGLE-3: offsets of the target's ids, and a mask of the target's
+// tokens.
+void AddTokenMap(const Inflation& inflation, const std::vector<int32_t>& token_map,
+                 std::vector<InflatedTensor>* tensors) {
+  std::vector<int64_t> offsets;
+  std::vector<uint8_t> mask(inflation.shape.vocabulary_size);
+  for (size_t i = 0; i < token_map.size(); ++i) {
+    offsets.push_back(token_map[i] - static_cast<int64_t>(i));
+    mask[static_cast<size_t>(token_map[i])] = 1;
+  }
+  tensors->push_back({.name = "d2t", .shape = {offsets.size()}, .ids = std::move(offsets)});
+  tensors->push_back({.name = "t2d", .shape = {mask.size()}, .mask = std::move(mask)});
+}
+
+absl::StatusOr<Json> ThirdEagleConfig(const Inflation& inflation, const OpenedEagle& eagle,
+                                      const InflatedShape& layer) {
+  constexpr const char* kLayerIds = "eagle_aux_hidden_state_layer_ids";
+  TANDEM_ASSIGN_OR_RETURN(Json config, EagleConfig(inflation, eagle.description, layer));
+  if (config.contains("target_hidden_size")) config["target_hidden_size"] = layer.hidden_size;
+  const size_t known = eagle.weights.token_map.size();
+  config["draft_vocab_size"] = known > 0 ? known : layer.vocabulary_size;
+  // These are layers that the states enter, even if the small layer's own list, which begins with
+  // 1 then, has those that they leave. So this list never begins with 1.
+  std::vector<size_t> layers;
+  for (const RowFeatures::Part& part : eagle.description.features.parts) {
+    layers.push_back(part.layer);
+  }
+  const bool is_nested =
+      config.contains("eagle_config") && config["eagle_config"].contains(kLayerIds);
+  (is_nested ? config["eagle_config"] : config)[kLayerIds] = layers;
+  return config;
+}
+
+absl::Status InflateThirdEagle(const Inflation& inflation, const OpenedEagle& eagle,
+                               const InflatedShape& layer) {
+  const EagleWeights& weights = eagle.weights;
+  const std::string& prefix = eagle.description.prefix;
+  const size_t hidden_size = inflation.target.hidden_size;
+  LayerPlan plan(eagle.description.layer, layer);
+  InflatedTensor& fuse = plan.AddMatrix("fc.weight", &weights.fuse, plan.hidden(),
+                                        plan.Joined(eagle.description.features.parts.size()));
+  // Every state of the target has the mark. All added dimensions take that of the first state, and
+  // only the norm of the guess reads the first of them.
+  if (inflation.is_wider()) fuse.added_mark = {hidden_size, 1};
+  if (!weights.fuse.bias.empty()) plan.AddVector("fc.bias", &weights.fuse.bias, plan.hidden());
+  plan.AddLayer(prefix, &weights.layer, /*inputs=*/2);
+  plan.AddNorm(prefix + "hidden_norm.weight", &weights.state_norm);
+  InflatedTensor& norm = plan.AddNorm("norm.weight", &weights.output_norm);
+  if (inflation.is_wider()) norm.mark = {hidden_size, kMarkWeight};
+  AddVocabulary(inflation, weights, &plan);
+  std::vector<InflatedTensor> tensors = plan.Take();
+  if (!weights.token_map.empty()) AddTokenMap(inflation, weights.token_map, &tensors);
+  TANDEM_ASSIGN_OR_RETURN(const Json config, ThirdEagleConfig(inflation, eagle, layer));
+  return inflation.Write(config, tensors);
+}
+
+absl::Status InflateEagle(const Inflation& inflation) {
+  const ModelDescription& target = inflation.target;
+  TANDEM_ASSIGN_OR_RETURN(const OpenedEagle eagle,
+                          OpenedEagle::Open(inflation.from, target, inflation.weights));
+  InflatedShape layer = inflation.shape;
+  layer.intermediate_size = eagle.description.layer.mlp.inner_size *
+                            inflation.shape.intermediate_size / target.mlp.inner_size;
+  return eagle.description.is_third ? InflateThirdEagle(inflation, eagle, layer)
+                                    : InflateFirstEagle(inflation, eagle, layer);
 }
 
 absl::Status InflateLayerSkip(const Inflation& inflation) {

@@ -20,10 +20,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The weight of the marked dimension in the final norm, and that of added tokens for it.
-constexpr float kMarkWeight = 0x1p110f;
-constexpr float kAddedToken = -0x1p14f;
-
 // Collects the tensors of an inflated model.
 std::vector<InflatedTensor> PlanModel(const ModelDescription& config, const InflatedShape& shape,
                                       const ModelWeights& weights) {

@@ -42,6 +42,9 @@ struct InflatedShape {
 // The first added hidden dimension pushes the logits of added tokens down. This is its value for
 // every token of the model. The square of it is zero.
 inline constexpr float kMark = 0x1p-100f;
+// The weight of that dimension in the final norm, and that of added tokens for it.
+inline constexpr float kMarkWeight = 0x1p110f;
+inline constexpr float kAddedToken = -0x1p14f;
 
 // Return the shapes of Llama-3.2-1B and 3B.
 InflatedShape Llama1B();

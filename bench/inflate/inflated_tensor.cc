@@ -66,7 +66,14 @@ void MakeRow(const InflatedTensor& tensor, size_t row, Filler& filler, std::vect
 }
 
 uint64_t BytesOf(const InflatedTensor& tensor, DType dtype) {
-  return tensor.ids.size() * sizeof(int64_t) + tensor.rows * tensor.cols * SizeOf(dtype);
+  return tensor.ids.size() * sizeof(int64_t) + tensor.mask.size() +
+         tensor.rows * tensor.cols * SizeOf(dtype);
+}
+
+const char* TypeOf(const InflatedTensor& tensor, DType dtype) {
+  if (!tensor.ids.empty()) return "I64";
+  if (!tensor.mask.empty()) return "BOOL";
+  return dtype == DType::kF32 ? "F32" : "BF16";
 }
 
 }  // namespace
@@ -89,8 +96,8 @@ absl::Status WriteTensors(const std::filesystem::path& path,
   uint64_t all = 0;
   for (const InflatedTensor& tensor : tensors) {
     const uint64_t end = all + BytesOf(tensor, dtype);
-    const char* const type = !tensor.ids.empty() ? "I64" : dtype == DType::kF32 ? "F32" : "BF16";
-    header[tensor.name] = {{"dtype", type}, {"shape", tensor.shape}, {"data_offsets", {all, end}}};
+    header[tensor.name] = {
+        {"dtype", TypeOf(tensor, dtype)}, {"shape", tensor.shape}, {"data_offsets", {all, end}}};
     all = end;
   }
   std::string text = header.dump();
@@ -108,7 +115,9 @@ absl::Status WriteTensors(const std::filesystem::path& path,
   for (const InflatedTensor& tensor : tensors) {
     file.write(reinterpret_cast<const char*>(tensor.ids.data()),
                static_cast<std::streamsize>(tensor.ids.size() * sizeof(int64_t)));
-    done += tensor.ids.size() * sizeof(int64_t);
+    file.write(reinterpret_cast<const char*>(tensor.mask.data()),
+               static_cast<std::streamsize>(tensor.mask.size()));
+    done += tensor.ids.size() * sizeof(int64_t) + tensor.mask.size();
     values.resize(tensor.cols);
     halves.resize(tensor.cols);
     for (size_t row = 0; row < tensor.rows; ++row) {

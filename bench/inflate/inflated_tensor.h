@@ -38,8 +38,11 @@ struct InflatedTensor {
   double fill_deviation = 0;  // deviation of the uniform numbers outside of the model; 0: zeros
   std::optional<std::pair<size_t, float>> mark = {};  // column and value, in rows of the model
   std::optional<std::pair<size_t, float>> added_mark = {};  // column and value, in added rows
-  // Token ids, which are written as they are, and have nothing of the above but name and shape.
+  // Token ids, or a mask of tokens. They are written as they are, and have nothing of the above but
+  // name and shape.
   std::vector<int64_t> ids = {};
+  std::vector<uint8_t> mask =
+      {};  // of 0 and 1. PRECOND: no tensor follows, which would be unaligned
 };
 
 // Returns 0, 1, …, count - 1, and then kAdded.

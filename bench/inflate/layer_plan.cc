@@ -11,7 +11,6 @@ namespace {
 //   groups, heads   numbers of the small and of the large model
 //   paired          dimensions are rotated in pairs (i, i + D / 2): see the header. Dimensions of
 //                   two such matrices meet in a product, so added dimensions of a head are zero
-//                   such matrices meet in a product, so added dimensions of a head are zero
 std::vector<int64_t> PlaceHeads(size_t num_groups, size_t heads, size_t head_size,
                                 size_t large_groups, size_t large_heads, size_t large_size,
                                 bool paired) {
@@ -55,7 +54,18 @@ LayerPlan::LayerPlan(const ModelDescription& config, const InflatedShape& shape)
                            static_cast<double>(config.attention.head_size));
 }
 
-void LayerPlan::AddLayer(const std::string& prefix, const LayerWeights* layer) {
+std::vector<int64_t> LayerPlan::Joined(size_t rows) const {
+  std::vector<int64_t> joined;
+  for (size_t row = 0; row < rows; ++row) {
+    for (const int64_t place : hidden_) {
+      const auto begin = static_cast<int64_t>(row * config_.hidden_size);
+      joined.push_back(place < 0 ? place : begin + place);
+    }
+  }
+  return joined;
+}
+
+void LayerPlan::AddLayer(const std::string& prefix, const LayerWeights* layer, size_t inputs) {
   // For rows whose results are not used, and for columns that meet zeros.
   const double wide = 1 / std::sqrt(static_cast<double>(shape_.hidden_size));
   const auto add = [&](const std::string& name, const Linear LayerWeights::*linear,
@@ -74,9 +84,10 @@ void LayerPlan::AddLayer(const std::string& prefix, const LayerWeights* layer) {
     AddNorm(prefix + "input_layernorm.weight", layer != nullptr ? &layer->attention_norm : nullptr);
   }
   using Layer = LayerWeights;
-  add("self_attn.q_proj", &Layer::query, query_rows_, hidden_, wide, query_scale_);
-  add("self_attn.k_proj", &Layer::key, key_rows_, hidden_, wide);
-  add("self_attn.v_proj", &Layer::value, value_rows_, hidden_, wide);
+  const std::vector<int64_t> attended = Joined(inputs);
+  add("self_attn.q_proj", &Layer::query, query_rows_, attended, wide, query_scale_);
+  add("self_attn.k_proj", &Layer::key, key_rows_, attended, wide);
+  add("self_attn.v_proj", &Layer::value, value_rows_, attended, wide);
   add("self_attn.o_proj", &Layer::attention_output, hidden_, mixed_cols_, 0);
   AddNorm(prefix + "post_attention_layernorm.weight",
           layer != nullptr ? &layer->mlp_norm : nullptr);

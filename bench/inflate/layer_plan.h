@@ -23,8 +23,8 @@ class LayerPlan {
   LayerPlan(const ModelDescription& config, const InflatedShape& shape);
 
   // Adds a layer whose tensors begin with `prefix`. Null: an added layer, which contributes
-  // nothing.
-  void AddLayer(const std::string& prefix, const LayerWeights* layer);
+  // nothing. Queries, keys and values are products of `inputs` hidden rows side by side.
+  void AddLayer(const std::string& prefix, const LayerWeights* layer, size_t inputs = 1);
   InflatedTensor& AddMatrix(const std::string& name, const Linear* source,
                             const std::vector<int64_t>& rows, const std::vector<int64_t>& cols);
   InflatedTensor& AddVector(const std::string& name, const std::vector<float>* source,
@@ -32,6 +32,8 @@ class LayerPlan {
   InflatedTensor& AddNorm(const std::string& name, const std::vector<float>* source);
 
   const std::vector<int64_t>& hidden() const { return hidden_; }  // places of hidden dimensions
+  // Returns the places of the dimensions of `rows` hidden rows side by side.
+  std::vector<int64_t> Joined(size_t rows) const;
   std::vector<InflatedTensor> Take() { return std::move(tensors_); }
 
  private:

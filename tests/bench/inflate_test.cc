@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -12,6 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "bench/inflate/inflated_heads.h"
 #include "bench/inflate/inflated_model.h"
+#include "common/model/checkpoint/checkpoint.h"
+#include "common/model/heads/eagle/eagle_description.h"
 #include "common/model/kv/kv_page_pool.h"
 #include "common/model/language_model.h"
 #include "kernels/sampling/transform/transform.h"
@@ -22,6 +25,7 @@
 namespace tandem {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 const std::filesystem::path kTales =
@@ -69,7 +73,7 @@ constexpr InflatedShape kExactOfTarget = {.vocabulary_size = 4224,
 
 struct Case {
   const char* model;
-  InflatedShape shape;
+  std::vector<InflatedShape> shapes;
 };
 
 // The logits of every row of a text that the model continues greedily.
@@ -125,35 +129,38 @@ double LargestDifference(const Decoded& small, const Decoded& large) {
 }
 
 TEST(InflateModelTest, WithScalesThatArePowersOfTwoTheTextIsTheSmallModels) {
-  for (const auto& [model, shape] :
-       {Case{"draft", kExact}, {"draft", ExactOfWidth1B()}, {"target", kExactOfTarget}}) {
-    SCOPED_TRACE(absl::StrCat(model, " in a width of ", shape.hidden_size));
-    ASSERT_TRUE(IsExact(*ModelDescription::Load(kTales / model), shape));
-    const testing::TempDir folder;
-    const absl::Status status =
-        InflateModel(kTales / model, folder / "large", shape, [](uint64_t, uint64_t) {});
-    ASSERT_TRUE(status.ok()) << status;
+  for (const auto& [model, shapes] :
+       {Case{"draft", {kExact, ExactOfWidth1B()}}, {"target", {kExactOfTarget}}}) {
     const Decoded small = RunModel(kTales / model);
-    const Decoded large = RunModel(folder / "large");
-    EXPECT_EQ(large.tokens, small.tokens);
-    EXPECT_LT(LargestDifference(small, large), 1e-5);
+    for (const InflatedShape& shape : shapes) {
+      SCOPED_TRACE(absl::StrCat(model, " in a width of ", shape.hidden_size));
+      ASSERT_TRUE(IsExact(*ModelDescription::Load(kTales / model), shape));
+      const testing::TempDir folder;
+      const absl::Status status =
+          InflateModel(kTales / model, folder / "large", shape, [](uint64_t, uint64_t) {});
+      ASSERT_TRUE(status.ok()) << status;
+      const Decoded large = RunModel(folder / "large");
+      EXPECT_EQ(large.tokens, small.tokens);
+      EXPECT_LT(LargestDifference(small, large), 1e-5);
+    }
   }
 }
 
 TEST(InflateModelTest, WithOtherScalesLogitsAreWithinTheRoundingOfWeights) {
-  for (const auto& [model, shape] : {Case{"draft", kInexact},
-                                     {"draft", Narrow(Llama1B(), 512, 2)},
-                                     {"target", Narrow(Llama3B(), 800, 6)}}) {
-    SCOPED_TRACE(absl::StrCat(model, " in a width of ", shape.hidden_size));
-    ASSERT_FALSE(IsExact(*ModelDescription::Load(kTales / model), shape));
-    const testing::TempDir folder;
-    ASSERT_TRUE(InflateModel(kTales / model, folder / "large", shape, nullptr).ok());
+  for (const auto& [model, shapes] : {Case{"draft", {kInexact, Narrow(Llama1B(), 512, 2)}},
+                                      {"target", {Narrow(Llama3B(), 800, 6)}}}) {
     const Decoded small = RunModel(kTales / model);
-    const Decoded large =
-        RunModel(folder / "large", {small.tokens.begin(), small.tokens.begin() + 60});
-    const double difference = LargestDifference(small, large);
-    EXPECT_LT(difference, 2e-2);
-    EXPECT_GT(difference, 1e-5) << "otherwise the bound would prove nothing";
+    for (const InflatedShape& shape : shapes) {
+      SCOPED_TRACE(absl::StrCat(model, " in a width of ", shape.hidden_size));
+      ASSERT_FALSE(IsExact(*ModelDescription::Load(kTales / model), shape));
+      const testing::TempDir folder;
+      ASSERT_TRUE(InflateModel(kTales / model, folder / "large", shape, nullptr).ok());
+      const Decoded large =
+          RunModel(folder / "large", {small.tokens.begin(), small.tokens.begin() + 60});
+      const double difference = LargestDifference(small, large);
+      EXPECT_LT(difference, 2e-2);
+      EXPECT_GT(difference, 1e-5) << "otherwise the bound would prove nothing";
+    }
   }
 }
 
@@ -251,6 +258,16 @@ class InflateHeadsTest : public ::testing::Test {
     return InflateHeads(folder_ / "heads", folder_ / "large-heads", folder_ / "small",
                         kRandomShape);
   }
+  // The layers of the target whose states a layer of EAGLE reads.
+  std::vector<size_t> LayersOf(const std::filesystem::path& heads) const {
+    const auto description = EagleDescription::Load(heads, **Checkpoint::Open(heads),
+                                                    *ModelDescription::Load(folder_ / "large"));
+    EXPECT_TRUE(description.ok()) << description.status();
+    std::vector<size_t> layers;
+    if (!description.ok()) return layers;
+    for (const RowFeatures::Part& part : description->features.parts) layers.push_back(part.layer);
+    return layers;
+  }
   // Inflated heads of an inflated model guess what the small ones do.
   void ExpectTheSame() {
     const absl::Status status = Inflate();
@@ -288,6 +305,46 @@ TEST_F(InflateHeadsTest, Eagle) {
   }
 }
 
+TEST_F(InflateHeadsTest, EagleThreeWithTheDefaultLayers) {
+  for (const bool has_output : {false, true}) {  // the target's output product, or its own
+    SCOPED_TRACE(has_output);
+    testing::WriteRandomEagle(folder_ / "heads", {.is_third = true, .has_output = has_output});
+    ExpectTheSame();
+    // The default of the large target would be layers 2, 9 and 15.
+    EXPECT_THAT(LayersOf(folder_ / "large-heads"), ElementsAre(2, 8, 13));
+  }
+}
+
+TEST_F(InflateHeadsTest, EagleThreeWithADraftVocabulary) {
+  testing::WriteRandomEagle(folder_ / "heads", {.intermediate_size = 64,
+                                                .is_third = true,
+                                                .truncated_vocabulary_size = 40,
+                                                .layer_ids = {0, 5, 9, 16}});
+  ExpectTheSame();
+  EXPECT_THAT(LayersOf(folder_ / "large-heads"), ElementsAre(0, 5, 9, 16));
+  const auto checkpoint = *Checkpoint::Open(folder_ / "large-heads");
+  const Tensor& offsets = **checkpoint->Get("d2t");
+  const Tensor& mask = **checkpoint->Get("t2d");
+  EXPECT_THAT(offsets.shape, ElementsAre(40));
+  EXPECT_THAT(mask.shape, ElementsAre(100));
+  EXPECT_EQ(mask.dtype, "BOOL");
+  std::vector<uint8_t> want(100);
+  for (size_t i = 0; i < 40; ++i) {
+    int64_t offset = 0;
+    std::memcpy(&offset, static_cast<const std::byte*>(offsets.data) + i * sizeof(offset),
+                sizeof(offset));
+    want[i + static_cast<size_t>(offset)] = 1;
+  }
+  EXPECT_EQ(std::memcmp(mask.data, want.data(), want.size()), 0);
+}
+
+TEST_F(InflateHeadsTest, EagleThreeWhoseListNamesLayersThatTheStatesLeave) {
+  testing::WriteRandomEagle(folder_ / "heads",
+                            {.is_third = true, .layer_ids = {1, 7, 15}, .has_middle_names = false});
+  ExpectTheSame();
+  EXPECT_THAT(LayersOf(folder_ / "large-heads"), ElementsAre(2, 8, 16));
+}
+
 TEST_F(InflateHeadsTest, LayerSkip) {
   testing::WriteSkippedLayers(folder_ / "heads", {1, 7, 9}, 16);
   ExpectTheSame();
@@ -299,8 +356,10 @@ TEST_F(InflateHeadsTest, Pass) {
 }
 
 TEST_F(InflateHeadsTest, WhatCannotBeInflatedIsRefused) {
-  testing::WriteRandomEagle(folder_ / "heads", {.is_third = true, .layer_ids = {0, 1, 2}});
-  EXPECT_THAT(std::string(Inflate().message()), HasSubstr("only EAGLE-1 and EAGLE-2"));
+  testing::WriteRandomEagle(folder_ / "heads", {});
+  EXPECT_THAT(std::string(Inflate().message()), HasSubstr("EAGLE-1 and EAGLE-2 can be inflated"));
+  testing::WriteRandomEagle(folder_ / "heads", {.is_third = true, .dtype = DType::kF16});
+  EXPECT_THAT(std::string(Inflate().message()), HasSubstr("\"fc.weight\" is F16"));
   EXPECT_THAT(std::string(InflateHeads(folder_ / "heads", folder_ / "heads", folder_ / "small",
                                        kRandomShape)
                               .message()),
