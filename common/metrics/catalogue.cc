@@ -8,7 +8,8 @@ constexpr const MetricInfo* kSpeculation[] = {
     &kTestedTokens,     &kAcceptedAtPosition, &kTestedAtPosition,
     &kAcceptedPerDraft, &kRequestAcceptance,  &kEmittedTokens,
     &kFallbackRounds,   &kRollbacks,          &kRolledBackRows,
-    &kDraftLength,      &kBaselineStep,       &kSpeculationGain};
+    &kDraftLength,      &kBaselineStep,       &kSpeculationGain,
+    &kDrafterTokens,    &kDrafterPlainTokens};
 constexpr const MetricInfo* kRounds[] = {
     &kRequests, &kTimeToFirstToken, &kTimePerOutputToken, &kQueueWait,  &kRoundStage,   &kRound,
     &kSlots,    &kRequestsWaiting,  &kPreemptions,        &kPrefixHits, &kPrefixLookups};

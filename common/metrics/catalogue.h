@@ -154,6 +154,25 @@ inline constexpr MetricInfo kSpeculationGain{
     "Expected tokens per second of the last round, divided by those of plain decoding.",
     "If it stays under 1.05 on a server that is not busy, use a faster or better drafter "
     "(`tandem bench` compares drafters), or none."};
+inline constexpr MetricInfo kDrafterTokens{
+    MetricType::kCounter,
+    "tandem_drafter_tokens_total",
+    "tokens",
+    "drafter,draft_model",
+    "Tokens of the rounds that the drafter drafted, counted for each request: its accepted tokens "
+    "and the one after them. Rounds without measured costs are left out.",
+    "For orientation: divided by `tandem_drafter_plain_tokens_total`, it gives what the drafter "
+    "gained."};
+inline constexpr MetricInfo kDrafterPlainTokens{
+    MetricType::kCounter,
+    "tandem_drafter_plain_tokens_total",
+    "tokens",
+    "drafter,draft_model",
+    "Tokens that plain decoding would have given in the time of these rounds and of the drafter's "
+    "own work, from measured costs.",
+    "If it grows as fast as `tandem_drafter_tokens_total` on a server that is not busy, the "
+    "drafter "
+    "gains nothing: leave it out of `--drafters`."};
 
 // ---------------------------------------------------------------- router: requests and rounds
 

@@ -23,7 +23,7 @@ TANDEM = harness.BINARY_DIR / "bin" / "tandem"
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ANSWERS = 3  # number of answers after the first: the page asks every four seconds, and draws its charts with every second answer
 PICTURES = pathlib.Path(__file__).parent / "live_page"  # what the page shows of live.json there, as looked at
-SIZES = {375: 3100, 1280: 1560, 1920: 1290}  # width and height of the page, pixels
+SIZES = {375: 3200, 1280: 1560, 1920: 1290}  # width and height of the page, pixels
 LEAST_CHANGE = 24  # difference of a color of 0 to 255, after shrinking, that counts as a change
 MOST_CHANGED = 0.002  # share of the pixels; events show the time of day
 FONT = "body { font-family: 'DejaVu Sans'; }"  # the same on every machine that has the packages of the checks
@@ -284,6 +284,54 @@ def test_top_shows_the_same(live, server, address):
     assert re.search(r"^ +0 preempted, 0 verifier losses, 0 drafter losses, 0 ring errors$", done.stdout, re.MULTILINE)
     assert "verifier: attached" in done.stdout
     assert "\x1b" not in done.stdout
+
+
+REPEATING = "The king said: bring me the golden bird. " * 6
+
+
+@pytest.fixture(scope="module")
+def copying(servers):
+    """A server whose greedy requests copied from a text that repeats, with heads that drafted nothing: (server, address, completions)."""
+    running = servers(target=harness.EMBEDDED_TARGET, drafter="none", admin="127.0.0.1:0", heads=harness.EMBEDDED_TARGET.parent / "eagle",
+                      environment={"TANDEM_DRAFTERS": "suffix,eagle"})
+    outputs = [running.generate(REPEATING, temperature=0, max_tokens=200, ignore_eos=True, drafter="suffix") for _ in range(6)]
+    return running, running.info().admin_address, [output.completion for output in outputs]
+
+
+def test_gains_are_those_of_the_drafter_that_drafted(copying):
+    _, address, completions = copying
+    stats = [used for completion in completions for used in completion.speculation.drafters]
+    assert {used.name for used in stats} == {"suffix"} and sum(used.num_drafts for used in stats) > 30
+    tokens, plain_tokens = sum(used.num_round_tokens for used in stats), sum(used.num_plain_tokens for used in stats)
+    assert tokens > 1.1 * plain_tokens > 0, "text that repeats is found"
+    shown = re.findall(r'^tandem_drafter_(plain_tokens|tokens)_total{(.*)} (\S+)$', fetch(f"http://{address}/metrics")[0], re.MULTILINE)
+    values = {(name, re.search(r'drafter="(\w+)"', labels).group(1)): float(value) for name, labels, value in shown}
+    assert values.pop(("tokens", "suffix")) == tokens
+    assert values.pop(("plain_tokens", "suffix")) == pytest.approx(plain_tokens)
+    assert len(values) == 2 * 9 and set(values.values()) == {0}, "the others have zeros"
+
+
+def test_the_page_and_top_show_gains_and_heads(copying, tmp_path):
+    running, address, _ = copying
+
+    def drafters():
+        return json.loads(fetch(f"http://{address}/live.json")[0])["drafters"]
+
+    running.generate_all([(REPEATING, dict(temperature=0, max_tokens=200, ignore_eos=True, drafter="suffix"))] * 4, 2)
+    harness.wait_until(lambda: drafters() and drafters()[0]["gain"], 30, "a sample has the gain")
+    one, = drafters()
+    assert one["name"] == "suffix" and one["gain"]["drafts"] >= 30
+    assert one["gain"]["ratio"] > 1 and 0 < one["gain"]["error"] < one["gain"]["ratio"]
+    state = json.loads(fetch(f"http://{address}/live.json")[0])["state"]
+    assert state["heads"] == [{"name": "eagle", "drafter": "eagle", "pods": 1}]
+    done = subprocess.run([TANDEM, "top", "--admin", address, "--once"], capture_output=True, text=True)
+    assert done.stdout.startswith("target with heads eagle (eagle)  Tandem ")
+    assert re.search(r"^drafters    suffix +\d+ % of \d+ accepted, gain \d+\.\d\d× ± \d+\.\d\d$", done.stdout, re.MULTILINE)
+    if BROWSER is not None:
+        dom, complaints = browse(address, tmp_path, "--dump-dom")
+        assert complaints == []
+        assert text_of(dom, "models") == "target  with heads  eagle  (eagle)"
+        assert re.search(r"suffix\s+[\d\s]+\s\d+ %\s+\d+ %\s+\d+\.\d\d× ± \d+\.\d\d", text_of(dom, "drafters"))
 
 
 def test_top_finds_the_admin_port_of_a_server(server):

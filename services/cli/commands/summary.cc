@@ -41,6 +41,13 @@ std::string Sources(const v1::GenerateResponse& response, const Palette& palette
   return text;
 }
 
+// What the drafter gained for this request. Too few rounds say nothing.
+std::string Gain(const v1::DrafterStats& drafter) {
+  constexpr int kLeastDrafts = 30;  // as on the live page
+  if (drafter.num_drafts() < kLeastDrafts || drafter.num_plain_tokens() <= 0) return "";
+  return absl::StrFormat(", gain %.2f×", drafter.num_round_tokens() / drafter.num_plain_tokens());
+}
+
 // What each drafter did, unless the draft model was alone.
 std::string Drafters(const v1::SpeculationStats& speculation, const Palette& palette) {
   std::string text;
@@ -49,7 +56,8 @@ std::string Drafters(const v1::SpeculationStats& speculation, const Palette& pal
     text += SummaryLine(text.empty() ? "by drafter" : "",
                         absl::StrFormat("%-10s %d of %d drafted tokens accepted in %d drafts",
                                         drafter.name(), drafter.num_accepted_tokens(),
-                                        drafter.num_draft_tokens(), drafter.num_drafts()),
+                                        drafter.num_draft_tokens(), drafter.num_drafts()) +
+                            Gain(drafter),
                         palette);
   }
   if (speculation.num_trees() > 0) {

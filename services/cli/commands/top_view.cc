@@ -55,6 +55,21 @@ std::string TimeOfDay(double unix_time) {
   return absl::StrFormat("%02d:%02d:%02d", local.tm_hour, local.tm_min, local.tm_sec);
 }
 
+// Null: the router knows too little.
+std::string GainOf(const nlohmann::json& gain) {
+  if (gain.is_null()) return "–";
+  return Number(gain.at("ratio"), 2) + "× ± " + Number(gain.at("error"), 2);
+}
+
+std::vector<std::string> HeadsOf(const nlohmann::json& heads) {
+  std::vector<std::string> names;
+  for (const nlohmann::json& one : heads) {
+    const std::string name = one.at("name");
+    names.push_back(std::string(one.at("drafter")) + (name.empty() ? "" : " (" + name + ")"));
+  }
+  return names;
+}
+
 }  // namespace
 
 absl::Status TopView::Take(const std::string& json) {
@@ -104,22 +119,24 @@ absl::Status TopView::Take(const std::string& json) {
               .draft_model = state.at("draft_model"),
               .drafter_problem = state.at("drafter_problem"),
               .transport = state.at("transport"),
+              .heads = HeadsOf(state.at("heads")),
               .pods = state.at("pods").at("total"),
               .pods_ready = state.at("pods").at("ready"),
               .kv = pages(state.at("kv")),
               .draft_kv = pages(state.at("draft_kv")),
-              .finished = state.at("finished"),
-              .preemptions = state.at("preemptions"),
-              .verifier_losses = state.at("verifier_losses"),
-              .drafter_losses = state.at("drafter_losses"),
-              .ring_errors = state.at("ring_errors")};
+              .totals = {.finished = state.at("finished"),
+                         .preemptions = state.at("preemptions"),
+                         .verifier_losses = state.at("verifier_losses"),
+                         .drafter_losses = state.at("drafter_losses"),
+                         .ring_errors = state.at("ring_errors")}};
     accepted_at_ = answer.at("positions").at("accepted").get<std::vector<double>>();
     tested_at_ = answer.at("positions").at("tested").get<std::vector<double>>();
     drafters_.clear();
     for (const nlohmann::json& drafter : answer.at("drafters")) {
       drafters_.push_back({.name = drafter.at("name"),
                            .drafted = drafter.at("drafted"),
-                           .accepted = drafter.at("accepted")});
+                           .accepted = drafter.at("accepted"),
+                           .gain = GainOf(drafter.at("gain"))});
     }
   } catch (const nlohmann::json::exception& error) {
     return InvalidArgument(std::string("this is not an answer of a router's live page: ") +
@@ -153,6 +170,9 @@ std::string TopView::Header(const Palette& palette) const {
   if (!state_.draft_model.empty()) {
     text += " drafted by " + palette.Bold(VisibleText(state_.draft_model));
   }
+  for (const std::string& one : state_.heads) {
+    text += (&one == state_.heads.data() ? " with heads " : ", ") + palette.Bold(VisibleText(one));
+  }
   text += palette.Dim("  Tandem " + VisibleText(version_) + ", up for " +
                       Duration(since() - started_)) +
           "\n";
@@ -166,11 +186,11 @@ std::string TopView::Workers(const Palette& palette) const {
            : losses > 0 ? palette.Bad("● " + name + " is gone")
                         : palette.Dim("○ " + name + " starts");
   };
-  std::string text = mark("verifier", state_.verifier, state_.verifier_losses);
+  std::string text = mark("verifier", state_.verifier, state_.totals.verifier_losses);
   if (state_.has_drafter && !state_.drafter && !state_.drafter_problem.empty()) {
     text += "   " + palette.Bad("● no drafter: " + VisibleText(state_.drafter_problem));
   } else if (state_.has_drafter) {
-    text += "   " + mark("drafter", state_.drafter, state_.drafter_losses);
+    text += "   " + mark("drafter", state_.drafter, state_.totals.drafter_losses);
     if (!state_.drafter_problem.empty()) {
       text += "   " + palette.Bad("● a drafter is missing: " + VisibleText(state_.drafter_problem));
     }
@@ -249,17 +269,15 @@ std::string TopView::Positions(const Palette& palette) const {
   return "by position" + (text.empty() ? "  nothing was drafted in the last minute" : text) + "\n";
 }
 
-// A draft model alone needs no line.
 std::string TopView::Drafters() const {
-  if (drafters_.empty() || (drafters_.size() == 1 && drafters_[0].name == "model")) return "";
-  std::string text = "drafters    ";
-  for (size_t i = 0; i < drafters_.size(); ++i) {
-    const DrafterShare& drafter = drafters_[i];
-    absl::StrAppend(&text, i == 0 ? "" : ", ", VisibleText(drafter.name), " ",
+  std::string text;
+  for (const DrafterShare& drafter : drafters_) {
+    absl::StrAppend(&text, text.empty() ? "drafters    " : "            ",
+                    absl::StrFormat("%-11s", VisibleText(drafter.name)),
                     PercentOf(drafter.accepted, drafter.drafted), " of ",
-                    static_cast<int64_t>(drafter.drafted));
+                    static_cast<int64_t>(drafter.drafted), " accepted, gain ", drafter.gain, "\n");
   }
-  return text + " accepted\n";
+  return text;
 }
 
 std::string TopView::Rounds() const {
@@ -288,13 +306,13 @@ std::string TopView::Totals() const {
   const auto count = [](double number, const char* what) {
     return absl::StrCat(Number(number, 0), " ", what);
   };
-  return absl::StrCat("since start ", count(state_.finished, "requests finished, "),
+  return absl::StrCat("since start ", count(state_.totals.finished, "requests finished, "),
                       count(last.tokens(), "tokens, "), count(last.drafted, "drafted, "),
                       count(last.accepted, "accepted\n"), "            ",
-                      count(state_.preemptions, "preempted, "),
-                      count(state_.verifier_losses, "verifier losses, "),
-                      count(state_.drafter_losses, "drafter losses, "),
-                      count(state_.ring_errors, "ring errors\n\n"));
+                      count(state_.totals.preemptions, "preempted, "),
+                      count(state_.totals.verifier_losses, "verifier losses, "),
+                      count(state_.totals.drafter_losses, "drafter losses, "),
+                      count(state_.totals.ring_errors, "ring errors\n\n"));
 }
 
 std::string TopView::Events(int width, const Palette& palette) const {

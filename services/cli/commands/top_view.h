@@ -41,18 +41,24 @@ class TopView {
     double total = 0;
     double used = 0;
   };
+  // Since the start.
+  struct TotalCounts {
+    double finished = 0, preemptions = 0;
+    double verifier_losses = 0, drafter_losses = 0, ring_errors = 0;
+  };
   struct State {
     int slots = 0, running = 0, waiting = 0;
     bool verifier = false, drafter = false, has_drafter = false;
     std::string draft_model, drafter_problem, transport;
+    std::vector<std::string> heads;  // their kinds and names
     int pods = 0, pods_ready = 0;
     Pages kv, draft_kv;
-    double finished = 0, preemptions = 0;  // since the start, like the counts below
-    double verifier_losses = 0, drafter_losses = 0, ring_errors = 0;
+    TotalCounts totals;
   };
   struct DrafterShare {
     std::string name;
     double drafted = 0, accepted = 0;  // tokens
+    std::string gain;                  // with its interval
   };
   struct Event {
     double time = 0;

@@ -24,6 +24,9 @@ struct CommittedRound {
   bool emitted_last = false;         // whether that token was emitted
   Drafter drafter = Drafter::kModel;
   std::string draft_model = {};  // its name, if a draft model drafted
+  int num_emitted = 0;           // accepted tokens and the one after them
+  // Tokens that plain decoding would have given in the time of the round (GainSums). 0: not known.
+  double plain_tokens = 0;
 };
 
 // Seconds of a round in which a client's request decoded. With two cohorts, the time of waiting for
@@ -43,6 +46,10 @@ class EngineObserver {
   virtual void OnAdmitted(double /*queue_seconds*/) {}
   virtual void OnFirstToken(double /*seconds_from_arrival*/) {}
   virtual void OnCommitted(const CommittedRound& /*round*/) {}
+  // A drafter worked in a round, and no draft of the round came from it. `plain_tokens`: those that
+  // plain decoding would have given in this time.
+  virtual void OnDraftingWork(Drafter /*drafter*/, const std::string& /*draft_model*/,
+                              double /*plain_tokens*/) {}
   virtual void OnRound(const RoundSeconds& /*seconds*/) {}
   virtual void OnCompleted(const v1::Completion& /*completion*/) {}
   virtual void OnRingOpened(v1::RingTransport /*transport*/, double /*seconds*/) {}

@@ -24,6 +24,8 @@ void CompletionAccount::AddDraftedRound(const DraftedRound& round, const std::st
   drafts.drafted += round.drafted;
   drafts.accepted += round.accepted;
   drafts.tested += round.tested;
+  if (round.plain_tokens > 0) drafts.round_tokens += round.emitted;
+  drafts.plain_tokens += round.plain_tokens;
   ++num_drafts_;
   num_draft_tokens_ += round.drafted;
   num_trees_ += round.drafted > round.depth ? 1 : 0;
@@ -55,6 +57,7 @@ void CompletionAccount::Fill(v1::Completion* completion) const {
   stats->set_drafter(drafter_);
   Drafts predicted;
   for (const auto& [who, drafts] : drafts_) {
+    if (drafts.rounds == 0) continue;  // it worked in vain
     if (who.first == Drafter::kPrediction) predicted = drafts;
     v1::DrafterStats* of_drafter = stats->add_drafters();
     of_drafter->set_name(DrafterName(who.first));
@@ -63,6 +66,8 @@ void CompletionAccount::Fill(v1::Completion* completion) const {
     of_drafter->set_num_draft_tokens(drafts.drafted);
     of_drafter->set_num_accepted_tokens(drafts.accepted);
     of_drafter->set_num_tested_tokens(drafts.tested);
+    of_drafter->set_num_round_tokens(drafts.round_tokens);
+    of_drafter->set_num_plain_tokens(drafts.plain_tokens);
   }
   completion->mutable_usage()->set_accepted_prediction_tokens(predicted.accepted);
   completion->mutable_usage()->set_rejected_prediction_tokens(predicted.tested -

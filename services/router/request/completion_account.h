@@ -37,9 +37,17 @@ class CompletionAccount {
     int accepted;     // drafted tokens that were accepted and emitted
     int tested;       // accepted tokens, plus 1 if a rejected position was emitted
     Drafter drafter;  // who made them
+    int emitted = 0;  // accepted tokens and the one after them
+    // Tokens that plain decoding would have given in the time of the round. 0: not known.
+    double plain_tokens = 0;
   };
   // `name`: the drafter's, or that of the draft model.
   void AddDraftedRound(const DraftedRound& round, const std::string& name);
+
+  // Work for the request, from which no draft of the round came, in tokens of plain decoding.
+  void AddDraftingWork(Drafter drafter, double plain_tokens) {
+    drafts_[{drafter, std::string()}].plain_tokens += plain_tokens;
+  }
 
   // Called after each round that emitted tokens.
   void Emitted(double now);
@@ -71,6 +79,8 @@ class CompletionAccount {
     int drafted = 0;
     int accepted = 0;
     int tested = 0;
+    int round_tokens = 0;  // in rounds whose costs are known
+    double plain_tokens = 0;
   };
   // By drafter, and by the name of the draft model, which other drafters lack.
   std::map<std::pair<Drafter, std::string>, Drafts> drafts_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 namespace tandem {
@@ -52,8 +53,15 @@ nlohmann::json Difference(const std::vector<uint64_t>& after, const std::vector<
   return counts;
 }
 
-// Returns what each drafter drafted between two samples. Drafters that drafted nothing are left
-// out.
+// Null: there were too few drafts.
+nlohmann::json GainJson(const GainSums& sums) {
+  const std::optional<DrafterGain> gain = sums.gain();
+  if (!gain.has_value()) return nullptr;
+  return {{"ratio", gain->ratio}, {"error", gain->error}, {"drafts", sums.num_drafts()}};
+}
+
+// Returns what each drafter drafted between two samples, and what it gained. Drafters that drafted
+// nothing are left out.
 nlohmann::json DraftersJson(const LiveSample& after, const LiveSample& before) {
   nlohmann::json drafters = nlohmann::json::array();
   const auto num_models =
@@ -67,7 +75,8 @@ nlohmann::json DraftersJson(const LiveSample& after, const LiveSample& before) {
     drafters.push_back({{"name", is_named ? who.second : DrafterName(who.first)},
                         {"drafted", now.drafted - then.drafted},
                         {"accepted", now.accepted - then.accepted},
-                        {"tested", now.tested - then.tested}});
+                        {"tested", now.tested - then.tested},
+                        {"gain", GainJson(now.gain.Since(then.gain))}});
   }
   return drafters;
 }
@@ -79,7 +88,12 @@ nlohmann::json StateJson(const LiveSample& sample) {
     const int total = gauges.kv_pages[worker];
     return nlohmann::json{{"total", total}, {"used", total - gauges.free_kv_pages[worker]}};
   };
+  nlohmann::json heads = nlohmann::json::array();
+  for (const LiveHeads& one : sample.heads) {
+    heads.push_back({{"name", one.name}, {"drafter", one.drafter}, {"pods", one.pods}});
+  }
   return {{"slots", gauges.slots},
+          {"heads", std::move(heads)},
           {"running", gauges.running},
           {"waiting", gauges.queued},
           {"verifier", sample.verifier_attached},

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "services/router/drafting/drafter_gain.h"
 #include "services/router/drafting/drafter_set.h"
 #include "services/router/engine/counts.h"
 #include "services/router/engine/engine_command.h"
@@ -24,6 +25,14 @@ struct DrafterCounts {
   uint64_t drafted = 0;
   uint64_t accepted = 0;
   uint64_t tested = 0;
+  GainSums gain = {};
+};
+
+// Heads that verifiers have.
+struct LiveHeads {
+  std::string name;     // that of their folder
+  std::string drafter;  // what they are: "medusa"
+  int pods = 0;         // pods that have them
 };
 
 // Counts since the start, and the router's state, at one moment.
@@ -57,6 +66,7 @@ struct LiveSample {
   std::string draft_model;
   std::string drafter_problem;  // why a draft model is not attached; empty: no reason is known
   std::string transport;
+  std::vector<LiveHeads> heads;
 };
 
 // The router's thread writes, and the admin server's thread reads.

@@ -30,6 +30,10 @@ class RouterMetrics final : public EngineObserver {
   void OnAdmitted(double queue_seconds) override { requests_.OnAdmitted(queue_seconds); }
   void OnFirstToken(double seconds) override { requests_.OnFirstToken(seconds); }
   void OnCommitted(const CommittedRound& round) override { tokens_.OnCommitted(round); }
+  void OnDraftingWork(Drafter drafter, const std::string& draft_model,
+                      double plain_tokens) override {
+    tokens_.OnDraftingWork(drafter, draft_model, plain_tokens);
+  }
   void OnRound(const RoundSeconds& seconds) override { rounds_.OnRound(seconds); }
   void OnCompleted(const v1::Completion& completion) override;
   void OnRingOpened(v1::RingTransport transport, double seconds) override {

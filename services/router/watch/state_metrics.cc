@@ -7,6 +7,7 @@ namespace tandem {
 namespace {
 
 constexpr const char* kNoTransport = "none";
+constexpr const char* kNoHeadsDrafter = "none";  // as of HeadsState::Kind
 
 }  // namespace
 
@@ -95,6 +96,10 @@ void StateMetrics::FillIn(const FleetState& state, LiveSample* sample) const {
     sample->drafter_problem = "it was lost, or has not attached yet";
   }
   sample->has_drafter = drafter_attached_ != nullptr;
+  for (const auto& [kind, num_pods] : state.heads.num_pods) {
+    if (kind.second == kNoHeadsDrafter) continue;
+    sample->heads.push_back({kind.first, kind.second, static_cast<int>(num_pods)});
+  }
   sample->transport =
       state.transports.empty() ? kNoTransport : RingTransportName(state.transports.front());
 }

@@ -79,10 +79,33 @@ void DraftSeries::AddTo(const std::pair<Drafter, std::string>& drafter, LiveSamp
   AddValues(tested_at_, &sample->tested_at);
 }
 
+GainSeries::GainSeries(MetricRegistry* registry, Drafter drafter, const std::string& draft_model)
+    : tokens_(registry->Counter(metrics::kDrafterTokens,
+                                {{"drafter", DrafterName(drafter)}, {"draft_model", draft_model}})),
+      plain_tokens_(
+          registry->Counter(metrics::kDrafterPlainTokens,
+                            {{"drafter", DrafterName(drafter)}, {"draft_model", draft_model}})) {}
+
+void GainSeries::AddRound(double tokens, double plain_tokens) {
+  tokens_.Increment(tokens);
+  plain_tokens_.Increment(plain_tokens);
+  sums_.AddRound(tokens, plain_tokens);
+}
+
+void GainSeries::AddWork(double plain_tokens) {
+  plain_tokens_.Increment(plain_tokens);
+  sums_.AddWork(plain_tokens);
+}
+
 TokenMetrics::TokenMetrics(MetricRegistry* registry, uint32_t max_draft_length)
     : registry_(registry), max_draft_length_(max_draft_length) {
   for (const auto& [source, name] : kSources) {
     emitted_[source] = &registry->Counter(metrics::kEmittedTokens, {{"source", name}});
+  }
+  // Rates need the zeros before the first drafts. Those of draft models come with their names.
+  for (size_t i = 0; i < kNumDrafters; ++i) {
+    const auto drafter = static_cast<Drafter>(i);
+    if (drafter != Drafter::kModel) (void)Gains(drafter, "");
   }
 }
 
@@ -93,6 +116,12 @@ DraftSeries& TokenMetrics::Drafts(Drafter drafter, const std::string& draft_mode
 
 void TokenMetrics::AddDraftModel(const std::string& draft_model) {
   (void)Drafts(Drafter::kModel, draft_model);
+  (void)Gains(Drafter::kModel, draft_model);
+}
+
+GainSeries& TokenMetrics::Gains(Drafter drafter, const std::string& draft_model) {
+  const auto key = std::make_pair(drafter, draft_model);
+  return gains_.try_emplace(key, registry_, drafter, draft_model).first->second;
 }
 
 void TokenMetrics::OnCommitted(const CommittedRound& round) {
@@ -102,6 +131,13 @@ void TokenMetrics::OnCommitted(const CommittedRound& round) {
     emitted_[v1::TOKEN_SOURCE_ACCEPTED]->Increment(round.num_accepted);
   }
   Drafts(round.drafter, round.draft_model).OnCommitted(round);
+  if (round.plain_tokens == 0) return;
+  Gains(round.drafter, round.draft_model).AddRound(round.num_emitted, round.plain_tokens);
+}
+
+void TokenMetrics::OnDraftingWork(Drafter drafter, const std::string& draft_model,
+                                  double plain_tokens) {
+  Gains(drafter, draft_model).AddWork(plain_tokens);
 }
 
 void TokenMetrics::OnCompleted(const v1::Completion& completion) {
@@ -114,7 +150,11 @@ void TokenMetrics::OnCompleted(const v1::Completion& completion) {
 }
 
 void TokenMetrics::FillIn(LiveSample* sample) const {
-  for (const auto& [key, series] : drafts_) series.AddTo(key, sample);
+  for (const auto& [key, series] : drafts_) {
+    series.AddTo(key, sample);
+    const auto gain = gains_.find(key);
+    if (gain != gains_.end()) sample->drafters[key].gain = gain->second.sums();
+  }
   for (size_t i = 0; i < std::size(kSources); ++i) {
     sample->emitted[i] = ValueOf(*emitted_[kSources[i].first]);
   }

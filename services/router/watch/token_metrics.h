@@ -43,6 +43,21 @@ class DraftSeries {
   std::vector<Counter*> tested_at_;    // by position
 };
 
+// What one drafter gained.
+class GainSeries {
+ public:
+  GainSeries(MetricRegistry* registry, Drafter drafter, const std::string& draft_model);
+
+  void AddRound(double tokens, double plain_tokens);
+  void AddWork(double plain_tokens);
+  const GainSums& sums() const { return sums_; }
+
+ private:
+  prometheus::Counter& tokens_;
+  prometheus::Counter& plain_tokens_;
+  GainSums sums_;
+};
+
 class TokenMetrics {
  public:
   // `registry` must outlive the metrics. Positions of draft tokens are counted up to
@@ -50,6 +65,7 @@ class TokenMetrics {
   TokenMetrics(MetricRegistry* registry, uint32_t max_draft_length);
 
   void OnCommitted(const CommittedRound& round);
+  void OnDraftingWork(Drafter drafter, const std::string& draft_model, double plain_tokens);
   void OnCompleted(const v1::Completion& completion);
   // Makes the series of a draft model that fits.
   void AddDraftModel(const std::string& draft_model);
@@ -58,11 +74,13 @@ class TokenMetrics {
 
  private:
   DraftSeries& Drafts(Drafter drafter, const std::string& draft_model);
+  GainSeries& Gains(Drafter drafter, const std::string& draft_model);
 
   MetricRegistry* registry_;
   const uint32_t max_draft_length_;
   std::array<prometheus::Counter*, v1::TokenSource_ARRAYSIZE> emitted_ = {};
   std::map<std::pair<Drafter, std::string>, DraftSeries> drafts_;
+  std::map<std::pair<Drafter, std::string>, GainSeries> gains_;
 };
 
 }  // namespace tandem

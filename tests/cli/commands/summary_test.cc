@@ -66,6 +66,21 @@ TEST(RunTotalsTest, WithoutCountsRatesAreZeroAndNotNan) {
   EXPECT_EQ(totals.Alpha(), 0);
 }
 
+TEST(SummaryTest, SaysWhatADrafterGainedUnlessItDraftedLittle) {
+  v1::GenerateResponse response = Response();
+  v1::DrafterStats& suffix = *response.mutable_completion()->mutable_speculation()->add_drafters();
+  suffix.set_name("suffix");
+  suffix.set_num_drafts(29);
+  suffix.set_num_round_tokens(90);
+  suffix.set_num_plain_tokens(45);
+  EXPECT_THAT(RenderSummary(response, true, Palette(false)), Not(HasSubstr("gain")));
+  suffix.set_num_drafts(30);
+  EXPECT_THAT(RenderSummary(response, true, Palette(false)),
+              HasSubstr("accepted in 30 drafts, gain 2.00×\n"));
+  suffix.set_num_plain_tokens(0);
+  EXPECT_THAT(RenderSummary(response, true, Palette(false)), Not(HasSubstr("gain")));
+}
+
 TEST(SummaryTest, ShowsEveryNumber) {
   const std::string text = RenderSummary(Response(), true, Palette(false));
   for (const char* part :

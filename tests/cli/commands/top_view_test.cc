@@ -40,6 +40,7 @@ nlohmann::json Answer(int first, int last, double started = 900) {
                              {"draft_model", "tales-draft"},
                              {"drafter_problem", ""},
                              {"transport", "shm"},
+                             {"heads", nlohmann::json::array()},
                              {"pods", {{"total", 1}, {"ready", 1}}},
                              {"kv", {{"total", 100}, {"used", 30}}},
                              {"draft_kv", {{"total", 50}, {"used", 5}}},
@@ -58,7 +59,7 @@ std::string Render(const TopView& view, int width = 80) {
   return view.Render(width, Palette(/*color=*/false));
 }
 
-TEST(TopViewTest, NamesTheDraftersUnlessTheModelIsAlone) {
+TEST(TopViewTest, SaysWhatEachDrafterDraftedAndGained) {
   const auto with = [](nlohmann::json drafters) {
     nlohmann::json answer = Answer(0, 10);
     answer["drafters"] = std::move(drafters);
@@ -66,13 +67,18 @@ TEST(TopViewTest, NamesTheDraftersUnlessTheModelIsAlone) {
     EXPECT_TRUE(view.Take(answer.dump()).ok());
     return Render(view);
   };
-  const nlohmann::json model = {
-      {"name", "model"}, {"drafted", 200}, {"accepted", 150}, {"tested", 180}};
+  const nlohmann::json model = {{"name", "model"},
+                                {"drafted", 200},
+                                {"accepted", 150},
+                                {"tested", 180},
+                                {"gain", {{"ratio", 1.625}, {"error", 0.041}, {"drafts", 50}}}};
   const nlohmann::json suffix = {
-      {"name", "suffix"}, {"drafted", 40}, {"accepted", 10}, {"tested", 30}};
-  EXPECT_THAT(with({model}), Not(HasSubstr("drafters")));
-  EXPECT_THAT(with({suffix}), HasSubstr("drafters    suffix 25 % of 40"));
-  EXPECT_THAT(with({model, suffix}), HasSubstr("drafters    model 75 % of 200, suffix 25 % of 40"));
+      {"name", "suffix"}, {"drafted", 40}, {"accepted", 10}, {"tested", 30}, {"gain", nullptr}};
+  EXPECT_THAT(with(nlohmann::json::array()), Not(HasSubstr("drafters")));
+  EXPECT_THAT(with({suffix}), HasSubstr("\ndrafters    suffix     25 % of 40 accepted, gain –\n"));
+  EXPECT_THAT(with({model, suffix}),
+              HasSubstr("\ndrafters    model      75 % of 200 accepted, gain 1.62× ± 0.04\n"
+                        "            suffix     25 % of 40 accepted, gain –\n"));
 }
 
 TEST(TopViewTest, ShowsTheSumsOfTheLastSeconds) {
@@ -134,6 +140,18 @@ TEST(TopViewTest, AWorkerThatNeverAttachedIsNotGone) {
   ASSERT_TRUE(view.Take(answer.dump()).ok());
   EXPECT_THAT(Render(view),
               HasSubstr("● drafter   ● a drafter is missing: it has another vocabulary"));
+}
+
+TEST(TopViewTest, HeadsAreNamed) {
+  TopView view;
+  nlohmann::json answer = Answer(0, 3);
+  answer["state"]["heads"] = {{{"name", "tales-eagle"}, {"drafter", "eagle"}, {"pods", 1}}};
+  ASSERT_TRUE(view.Take(answer.dump()).ok());
+  EXPECT_THAT(Render(view),
+              HasSubstr("tales drafted by tales-draft with heads eagle (tales-eagle)  Tandem "));
+  answer["state"]["heads"].push_back({{"name", ""}, {"drafter", "pass"}, {"pods", 1}});
+  ASSERT_TRUE(view.Take(answer.dump()).ok());
+  EXPECT_THAT(Render(view), HasSubstr(" with heads eagle (tales-eagle), pass  Tandem "));
 }
 
 TEST(TopViewTest, PodsAreCountedIfThereAreSeveral) {

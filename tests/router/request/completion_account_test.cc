@@ -54,6 +54,22 @@ TEST(CompletionAccountTest, EachDraftModelIsCountedByItself) {
   EXPECT_EQ(stats.drafters(1).num_accepted_tokens(), 4);
 }
 
+TEST(CompletionAccountTest, WhatDraftersGainIsSummedOverRoundsWithKnownCosts) {
+  CompletionAccount account(0);
+  account.AddDraftedRound({3, 3, 3, 3, Drafter::kEagle, 4, 0}, "eagle");  // not known yet
+  account.AddDraftedRound({3, 3, 2, 3, Drafter::kEagle, 3, 1.25}, "eagle");
+  account.AddDraftedRound({3, 3, 0, 1, Drafter::kEagle, 1, 1.25}, "eagle");
+  account.AddDraftingWork(Drafter::kEagle, 0.5);
+  account.AddDraftingWork(Drafter::kMedusa, 0.5);
+  v1::Completion completion;
+  account.Fill(&completion);
+  ASSERT_EQ(completion.speculation().drafters_size(), 1) << "the other one drafted nothing";
+  const v1::DrafterStats& eagle = completion.speculation().drafters(0);
+  EXPECT_EQ(eagle.num_drafts(), 3);
+  EXPECT_EQ(eagle.num_round_tokens(), 4);
+  EXPECT_DOUBLE_EQ(eagle.num_plain_tokens(), 3);
+}
+
 TEST(CompletionAccountTest, PositionsOfATreeAreDepths) {
   CompletionAccount account(0);
   account.AddDraftedRound({9, 3, 2, 3, Drafter::kSuffix}, "suffix");  // nine tokens in three levels

@@ -77,6 +77,42 @@ TEST(LiveHistoryTest, DraftersAreThoseOfTheLastMinute) {
   EXPECT_EQ(drafters[0]["accepted"], 180);
 }
 
+TEST(LiveHistoryTest, GainsAreThoseOfTheLastMinuteAndHiddenWhereDraftsAreFew) {
+  LiveHistory history("1", "toy", 0);
+  LiveSample sample;
+  for (int i = 1; i <= 200; ++i) {
+    sample.time = i;
+    DrafterCounts& suffix = sample.drafters[{Drafter::kSuffix, ""}];
+    suffix.drafted += 4;
+    // Twice as fast as plain decoding in the last minute, and half as fast before.
+    suffix.gain.AddRound(i > 140 ? 3 : 1, i > 140 ? 1.5 : 2);
+    DrafterCounts& eagle = sample.drafters[{Drafter::kEagle, ""}];
+    eagle.drafted += 4;
+    if (i % 4 == 0) eagle.gain.AddRound(4, 2);
+    history.Add(sample);
+  }
+  const nlohmann::json drafters = Read(history)["drafters"];
+  ASSERT_EQ(drafters.size(), 2u);
+  EXPECT_EQ(drafters[0]["name"], "suffix");
+  EXPECT_DOUBLE_EQ(drafters[0]["gain"]["ratio"], 2);
+  EXPECT_NEAR(drafters[0]["gain"]["error"], 0, 1e-6);
+  EXPECT_EQ(drafters[0]["gain"]["drafts"], 60);
+  EXPECT_EQ(drafters[1]["name"], "eagle");
+  EXPECT_TRUE(drafters[1]["gain"].is_null()) << "15 drafts in the minute";
+}
+
+TEST(LiveHistoryTest, HeadsAreNamed) {
+  LiveHistory history("1", "toy", 0);
+  LiveSample sample = At(1);
+  history.Add(sample);
+  EXPECT_EQ(Read(history)["state"]["heads"], nlohmann::json::array());
+  sample = At(2);
+  sample.heads = {{"tales-eagle", "eagle", 2}};
+  history.Add(sample);
+  const nlohmann::json want = {{"name", "tales-eagle"}, {"drafter", "eagle"}, {"pods", 2}};
+  EXPECT_EQ(Read(history)["state"]["heads"], nlohmann::json::array({want}));
+}
+
 TEST(LiveHistoryTest, DraftModelsAreNamedWhereThereAreSeveral) {
   LiveHistory history("1", "toy", 0);
   const auto names_after = [&](int time, const std::vector<std::string>& models) {

@@ -436,6 +436,100 @@ TEST(RouterMetricsTest, SamplesOfTheAuditAreCountedByDrafter) {
   EXPECT_EQ(shown("none"), 3);
 }
 
+// Series of what a drafter gained: tokens of its rounds, and those of plain decoding.
+std::pair<double, double> GainOf(const Exposition& series, const std::string& drafter,
+                                 const std::string& draft_model = "") {
+  const std::string labels =
+      R"({draft_model=")" + draft_model + R"(",drafter=")" + drafter + R"(",model="toy"})";
+  return {series.at("tandem_drafter_tokens_total" + labels),
+          series.at("tandem_drafter_plain_tokens_total" + labels)};
+}
+
+TEST(RouterMetricsTest, EachDrafterHasAGainOfZeroTokensFirst) {
+  RouterMetrics metrics("1", "toy", 4);
+  FleetState state;
+  state.draft_models.emplace_back().name = "toy-draft";
+  metrics.Refresh(state);
+  const Exposition series = testing::ReadExposition(metrics.registry().Serialize());
+  for (const std::string_view drafter : kDrafterNames) {
+    const std::string model = drafter == "model" ? "toy-draft" : "";
+    EXPECT_EQ(GainOf(series, std::string(drafter), model), std::make_pair(0.0, 0.0)) << drafter;
+  }
+}
+
+TEST(RouterMetricsTest, GainsAgreeWithCompletions) {
+  Served served;
+  double tokens = 0;
+  double plain_tokens = 0;
+  for (int i = 0; i < 8; ++i) {
+    const CallResult result = served.driver.Generate(served.driver.Request(Prompt(9 + i), 60));
+    const v1::DrafterStats& stats = result.completion->speculation().drafters(0);
+    tokens += stats.num_round_tokens();
+    plain_tokens += stats.num_plain_tokens();
+    if (i == 0) continue;  // the first rounds have no measured costs
+    EXPECT_EQ(stats.num_round_tokens(), result.completion->usage().completion_tokens() -
+                                            result.completion->speculation().num_plain_rounds());
+  }
+  const auto [shown, shown_plain] = GainOf(served.Read(), "model", "toy-draft");
+  EXPECT_EQ(shown, tokens);
+  EXPECT_GT(shown, 400);
+  EXPECT_NEAR(shown_plain, plain_tokens, 1e-6);
+  // With one request at a time, it is what the router expects of its rounds.
+  EXPECT_NEAR(shown / shown_plain,
+              served.Read().at(R"(tandem_speculation_gain_ratio{model="toy"})"), 0.25);
+}
+
+TEST(RouterMetricsTest, ADrafterThatIsRightGainsAndOneThatIsWrongDoesNot) {
+  for (const bool right : {true, false}) {
+    Served served;
+    for (int i = 0; i < 8; ++i) {
+      GenerationRequest request = served.driver.Request(Prompt(9 + i), 60);
+      request.drafters = DrafterSet(Drafter::kPrediction);
+      request.prediction = testing::Plainly(Prompt(9 + i), 60);
+      if (!right) {
+        for (size_t at = 1; at < 60; at += 2) request.prediction[at] ^= 1;
+      }
+      served.driver.Generate(std::move(request));
+    }
+    const Exposition series = served.Read();
+    const auto [tokens, plain_tokens] = GainOf(series, "prediction");
+    ASSERT_GT(tokens, 10);
+    EXPECT_EQ(GainOf(series, "suffix"), std::make_pair(0.0, 0.0));
+    EXPECT_EQ(GainOf(series, "model", "toy-draft"), std::make_pair(0.0, 0.0));
+    if (right) {
+      EXPECT_GT(tokens / plain_tokens, 3) << "drafts of four tokens are kept as a whole";
+    } else {
+      EXPECT_LT(tokens / plain_tokens, 2);
+    }
+  }
+}
+
+TEST(RouterMetricsTest, HeadsPayForTheirProposals) {
+  const auto gain = [](double propose_seconds) {
+    RouterMetrics metrics("1", "toy", 16);
+    EngineDriver driver(Options(), ToyModel(), &metrics);
+    driver.drafter_alive = false;
+    driver.verifier.options.self_drafter = "eagle";
+    driver.verifier.propose_seconds = propose_seconds;
+    driver.Start();
+    GenerationRequest request = driver.Request(Prompt(9), 400);
+    request.drafters = DrafterSet(Drafter::kEagle);
+    const v1::Completion completion = *driver.Generate(std::move(request)).completion;
+    EXPECT_GT(completion.speculation().num_drafts(), 20);
+    metrics.Refresh(driver.fleet.State());
+    const auto [tokens, plain_tokens] =
+        GainOf(testing::ReadExposition(metrics.registry().Serialize()), "eagle");
+    const v1::DrafterStats& stats = completion.speculation().drafters(0);
+    EXPECT_EQ(stats.num_round_tokens(), tokens);
+    EXPECT_NEAR(stats.num_plain_tokens(), plain_tokens, 1e-6);
+    return tokens / plain_tokens;
+  };
+  const double cheap = gain(1e-6);
+  EXPECT_GT(cheap, 1);
+  // A batch takes 2 ms. Of these, a proposal now takes 0.5 ms, which are a third of a plain round.
+  EXPECT_NEAR(gain(0.0005), cheap / (1 + 1.0 / 3), 0.1 * cheap);
+}
+
 TEST(RouterMetricsTest, CallsAreCountedByStatus) {
   RouterMetrics metrics("1", "toy", 4);
   metrics.OnFinished(absl::StatusCode::kOk);

@@ -2,6 +2,7 @@
 #ifndef TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_BATCHES_H_
 #define TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_BATCHES_H_
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -39,6 +40,9 @@ struct VerifyBatch : Batch {
   struct Item : SentVerify {
     uint64_t serial = 0;
     Proposal proposal;
+    // Tokens that plain decoding would have given in the time of the slot's round with its draft,
+    // once it was judged (PricesOf). 0: the costs are not known, or there is no draft.
+    double plain_tokens = 0;
     // For the case that the request is canceled before the verifier answers, or dies.
     PromptWitness witness;
   };
@@ -76,6 +80,10 @@ struct Cohort {
   double search_until = 0;              // while kSearching: the answer is awaited until then
   uint32_t num_decoding = 1;            // its slots that decode in this round, and at least one
   double plain_seconds = 0;             // time of a round of these without drafts; 0: not known yet
+  // Seconds of this round that passed before its Verify, by draft model and for the corpus.
+  std::array<double, kMaxDraftModels> propose_seconds = {};
+  double search_begun_at = 0;
+  double search_seconds = 0;
 };
 
 }  // namespace tandem

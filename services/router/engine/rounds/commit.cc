@@ -93,8 +93,11 @@ CommittedRound Account(const VerifyBatch::Item& item, const Emission& emission, 
   round.num_tested = round.num_accepted + (rejection_emitted ? 1 : 0);
   round.drafter = item.proposal.drafter;
   if (round.drafter == Drafter::kModel) round.draft_model = item.proposal.model;
+  round.num_emitted = emission.num_emitted;
+  round.plain_tokens = item.plain_tokens;
   sequence->account.AddDraftedRound(
-      {round.num_drafted, round.depth, round.num_accepted, round.num_tested, round.drafter},
+      {round.num_drafted, round.depth, round.num_accepted, round.num_tested, round.drafter,
+       round.num_emitted, round.plain_tokens},
       round.draft_model.empty() ? DrafterName(round.drafter) : round.draft_model);
   return round;
 }

@@ -325,6 +325,7 @@ void BlameForLoss(RoundState& state, const ProposeBatch& lost) {
 bool SendPropose(RoundState& state, uint32_t index, double now) {
   Cohort& cohort = state.cohorts[index];
   cohort.round = {};
+  cohort.propose_seconds = {};
   cohort.waiting.clear();
   const bool uses_lookups = FeedLookups(index, &state.slots);
   DraftRoom room = ReadDraftRoom(state, index);
@@ -381,6 +382,7 @@ void OnPropose(RoundState& state, const v1::ProposeReply& reply, double now) {
   state.slots.peer(peer).pages().Reported(reply.num_free_pages());
   const double compute = reply.compute_seconds();
   const double round_trip = std::max(now - batch.sent_at, compute);
+  cohort.propose_seconds[DraftModelOf(peer)] += now - batch.begun_at;
   cohort.round.draft += compute;
   cohort.round.transfer += round_trip - compute;
   cohort.round.commit += now - batch.begun_at - round_trip;

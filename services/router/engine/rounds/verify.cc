@@ -1,10 +1,14 @@
 #include "services/router/engine/rounds/verify.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
+#include "services/router/drafting/drafter_gain.h"
 #include "services/router/engine/rounds/deliver.h"
 #include "services/router/engine/rounds/propose_plan.h"
 #include "services/router/engine/rounds/rollback.h"
@@ -222,10 +226,120 @@ void TakeVerdict(RoundState& state, const VerifyBatch::Item& item, v1::VerifyRes
   ReportAlarm(state);
 }
 
+// ---------------------------------------------------------------- what drafts take
+
+// A drafter that worked before the Verify, while all slots of the round waited.
+struct DrafterWork {
+  Drafter drafter = Drafter::kModel;
+  std::string model = {};
+  double seconds = 0;
+  uint32_t rows = 0;  // draft tokens of this drafter in the Verify
+};
+
+// The drafters that worked, by draft model, and the corpus last.
+constexpr size_t kCorpusWork = kMaxDraftModels;
+using DrafterWorks = std::array<DrafterWork, kMaxDraftModels + 1>;
+
+// Place of a draft's maker there. None: its drafts are found at once, or by the verifier.
+std::optional<size_t> WorkOf(const Proposal& proposal) {
+  if (proposal.drafter == Drafter::kModel) return DraftModelOf(proposal.peer);
+  return proposal.drafter == Drafter::kRetrieval ? std::optional(kCorpusWork) : std::nullopt;
+}
+
+DrafterWorks WorksOf(const RoundState& state, const VerifyBatch& batch) {
+  const Cohort& cohort = state.cohorts[batch.cohort];
+  DrafterWorks works;
+  for (size_t i = 0; i < cohort.propose_seconds.size(); ++i) {
+    works[i].seconds = cohort.propose_seconds[i];
+    if (works[i].seconds == 0) continue;
+    works[i].model = state.workers.drafter_name(kDrafterPeer + static_cast<PeerId>(i));
+  }
+  works[kCorpusWork].drafter = Drafter::kRetrieval;
+  works[kCorpusWork].seconds = cohort.search_seconds;
+  for (const VerifyBatch::Item& item : batch.items) {
+    const std::optional<size_t> work = WorkOf(item.proposal);
+    if (item.num_drafted > 0 && work.has_value()) works[*work].rows += item.num_drafted;
+  }
+  return works;
+}
+
+JudgedRows CountRows(const VerifyBatch& batch, const VerifyCost& cost) {
+  JudgedRows rows;
+  for (const VerifyBatch::Item& item : batch.items) {
+    const uint32_t num_tokens = item.end - item.begin;
+    rows.draft_rows += item.num_drafted;
+    rows.draft_attended +=
+        Attended(item.begin, num_tokens + item.num_drafted) - Attended(item.begin, num_tokens);
+    if (!item.sample) continue;
+    ++rows.num_waiting;
+    rows.waiting_attended += item.end;
+  }
+  rows.other_rows = cost.rows - rows.draft_rows;
+  rows.other_attended = std::max(0.0, cost.attended - rows.draft_attended);
+  return rows;
+}
+
+// Prices of the round's drafts. None: the costs are not known yet, or no drafter worked.
+std::optional<DraftPrices> PricesOfRound(const RoundState& state, const VerifyBatch& batch,
+                                         const VerifyCost& cost, const DrafterWorks& works,
+                                         double propose_seconds) {
+  const DraftCosts& costs = state.draft_models.controller().costs();
+  const JudgedRows rows = CountRows(batch, cost);
+  DraftingTime time;
+  for (const DrafterWork& work : works) time.before += work.seconds;
+  time.beside = propose_seconds;
+  const bool any = rows.draft_rows > 0 || time.before > 0 || time.beside > 0;
+  if (!any || rows.num_waiting == 0 || !costs.verify_measured()) return std::nullopt;
+  for (uint32_t id = 0; id < state.slots.size(); ++id) {
+    const RouterSlot& slot = state.slots[id];
+    if (slot.sequence != nullptr && slot.cohort != batch.cohort && !state.slots.IsWaiting(id)) {
+      time.overlapped = true;
+    }
+  }
+  return PricesOf(costs.Expected(), rows, time);
+}
+
+// Notes in the items what their drafts took from all slots, and tells the observer of drafters that
+// worked and have no judged draft in the round.
+void PriceDrafts(RoundState& state, const v1::VerifyReply& reply, const VerifyCost& cost,
+                 VerifyBatch* batch) {
+  const DrafterWorks works = WorksOf(state, *batch);
+  const double propose = reply.propose_seconds();
+  const std::optional<DraftPrices> prices = PricesOfRound(state, *batch, cost, works, propose);
+  if (!prices.has_value()) return;
+  for (const DrafterWork& work : works) {
+    if (work.seconds == 0 || work.rows > 0) continue;
+    state.observer->OnDraftingWork(work.drafter, work.model, work.seconds * prices->second);
+  }
+  const std::optional<Drafter> self =
+      FindDrafter(state.workers.info(kVerifierPeer)->self_drafter().name());
+  if (self.has_value() && propose > 0) {
+    state.observer->OnDraftingWork(*self, "", propose * prices->second);
+  }
+  for (size_t i = 0; i < batch->items.size(); ++i) {
+    VerifyBatch::Item& item = batch->items[i];
+    Sequence* sequence = state.slots.Find(item.slot, item.serial);
+    if (sequence != nullptr && self.has_value() && item.proposal_limits.has_value()) {
+      sequence->account.AddDraftingWork(*self,
+                                        propose * prices->second / state.verifier_times.num_asking);
+    }
+    if (item.num_drafted == 0) continue;
+    double taken = item.num_drafted * prices->row;
+    if (const std::optional<size_t> work = WorkOf(item.proposal); work.has_value()) {
+      const double share = static_cast<double>(item.num_drafted) / works[*work].rows;
+      taken += share * works[*work].seconds * prices->second;
+    }
+    if (reply.results(static_cast<int>(i)).ring_error().empty()) {
+      item.plain_tokens = 1 + taken;
+    } else {
+      state.observer->OnDraftingWork(item.proposal.drafter, item.proposal.model, taken);
+    }
+  }
+}
+
 // ---------------------------------------------------------------- times
 
-void ObserveVerify(RoundState& state, const VerifyBatch& batch, const v1::VerifyReply& reply,
-                   double now) {
+VerifyCost CostOf(const VerifyBatch& batch, const v1::VerifyReply& reply, double now) {
   uint32_t num_cached = 0;
   double cached_attended = 0;
   for (size_t i = 0; i < batch.items.size(); ++i) {
@@ -235,13 +349,18 @@ void ObserveVerify(RoundState& state, const VerifyBatch& batch, const v1::Verify
     num_cached += cached;
     cached_attended += Attended(item.begin, cached);
   }
-  const double compute = reply.compute_seconds();
   VerifyCost cost;
   cost.prompt_rows = batch.prompt_rows - std::min(batch.prompt_rows, num_cached);
   cost.rows = batch.rows - (batch.prompt_rows - cost.prompt_rows);
   cost.attended = batch.attended - cached_attended;
-  cost.compute_seconds = compute;
-  cost.overhead_seconds = now - batch.begun_at - compute - reply.propose_seconds();
+  cost.compute_seconds = reply.compute_seconds();
+  cost.overhead_seconds = now - batch.begun_at - reply.compute_seconds() - reply.propose_seconds();
+  return cost;
+}
+
+void ObserveVerify(RoundState& state, const VerifyBatch& batch, const v1::VerifyReply& reply,
+                   const VerifyCost& cost) {
+  const double compute = cost.compute_seconds;
   state.draft_models.ObserveVerify(cost);
   if (batch.prompt_rows == 0) {
     // After a prompt, the verifier's drafter has the prompt to look at, too.
@@ -321,6 +440,8 @@ void OnVerify(RoundState& state, v1::VerifyReply& reply, double now) {
   state.verifier_times.num_asking = static_cast<uint32_t>(
       std::count_if(batch.items.begin(), batch.items.end(),
                     [](const auto& item) { return item.proposal_limits.has_value(); }));
+  const VerifyCost cost = CostOf(batch, reply, now);
+  PriceDrafts(state, reply, cost, &batch);
   bool decodes = false;  // for a client
   for (size_t i = 0; i < batch.items.size(); ++i) {
     VerifyBatch::Item& item = batch.items[i];
@@ -340,7 +461,7 @@ void OnVerify(RoundState& state, v1::VerifyReply& reply, double now) {
   // After the verdicts: what the verifier refused to open is none of this router's.
   if (reply.has_num_open_slots()) NoteOpenSlots(state, reply.num_open_slots());
   if (decodes) TellRound(state, batch, reply, round_trip, now);
-  ObserveVerify(state, batch, reply, now);
+  ObserveVerify(state, batch, reply, cost);
 }
 
 void OnVerifierLost(RoundState& state, double heard_at, double now) {
