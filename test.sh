@@ -96,7 +96,7 @@ finish() {
   print_stages
   echo
   if [ "$long" = true ]; then write_record; fi
-  [ "$skipped" -eq 0 ] || echo "$skipped skipped: no GPU, or no control plane (tools/fetch_cluster.sh)"
+  [ "$skipped" -eq 0 ] || echo "$skipped skipped: no GPU, no control plane (tools/fetch_cluster.sh), or no PyTorch (tools/train_pair)"
   echo "$passed passed, $failed failed"
   [ "$failed" -eq 0 ] || exit 1
   exit 0

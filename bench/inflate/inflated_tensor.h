@@ -41,8 +41,7 @@ struct InflatedTensor {
   // Token ids, or a mask of tokens. They are written as they are, and have nothing of the above but
   // name and shape.
   std::vector<int64_t> ids = {};
-  std::vector<uint8_t> mask =
-      {};  // of 0 and 1. PRECOND: no tensor follows, which would be unaligned
+  std::vector<uint8_t> mask = {};  // 0 or 1 each. PRECOND: no tensor follows, unaligned
 };
 
 // Returns 0, 1, …, count - 1, and then kAdded.

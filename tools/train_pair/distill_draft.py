@@ -9,6 +9,7 @@ import argparse
 import hashlib
 import pathlib
 
+import acceptance
 from models import llama
 import own_samples
 import tales
@@ -16,9 +17,11 @@ import torch
 import torch.nn.functional as F
 import training
 
+CHOOSING = 10  # held-out windows of each kind that choose the weights; the others measure them
+
 
 @torch.no_grad()
-def acceptance(target, draft, batch):
+def agreement(target, draft, batch):
     """Mean of sum(min(p, q)) over positions, and how often the argmaxes agree."""
     accepted = agreed = 0.0
     for rows in batch.split(4):
@@ -29,7 +32,30 @@ def acceptance(target, draft, batch):
     return accepted / len(batch), agreed / len(batch)
 
 
-def main():
+@torch.no_grad()
+def by_position(target, draft, windows, depth, apart=32):
+    """The chances of drafts of `depth` tokens that begin at every `apart`-th token of windows [count, length]."""
+    found = {"greedy": acceptance.Chances(depth), "sampled": acceptance.Chances(depth)}
+    places = range(apart, windows.shape[1], apart)
+    generator = training.generator(0)
+
+    def after(model, caches, place):
+        """The logits after tokens that follow the texts before `place`."""
+        cut = [[part[:, :, :place] for part in cache] for cache in caches]
+        return lambda tokens: model(tokens[:, None], cut)[:, -1]
+
+    for rows in windows.split(16):
+        read = [(model, [[] for _ in model.layers]) for model in (draft, target)]
+        for model, caches in read:
+            model(rows[:, :-1], caches)
+        for place in places:
+            for name, chances in found.items():
+                begun = [after(model, caches, place) for model, caches in read]
+                acceptance.follow(*begun, rows[:, place], chances, generator if name == "sampled" else None)
+    return {"samples": len(windows) * len(places), **found}
+
+
+def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--text", required=True, help="tales, separated by lines of %%%%")
@@ -40,9 +66,13 @@ def main():
     add("--steps", type=int, default=700, help="steps of the optimizer (default: %(default)s)")
     add("--windows", type=int, default=16, help=f"windows of {own_samples.LENGTH} tokens per step (default: %(default)s)")
     add("--rate", type=float, default=4e-3, help="highest learning rate (default: %(default)s)")
+    add("--draft-length", type=int, default=6, help="positions of a draft whose acceptance is reported (default: %(default)s)")
     training.add_device(add)
-    args = parser.parse_args()
+    return parser.parse_args()
 
+
+def main():
+    args = parse_arguments()
     training.use_device(args.device, 2)
     out = pathlib.Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -54,6 +84,7 @@ def main():
     own, own_held_out = own_samples.read_split(args, target, train, out / f"samples-{name}.pt")
     own_held_out = own_held_out[:50]
     held_out = tales.windows(held_out, own_samples.LENGTH, most=50)
+    tales.check_held_out(CHOOSING, tales=held_out, samples=own_held_out)
     print(f"{draft.parameter_count() / 1e6:.2f} M parameters", flush=True)
 
     def loss_of(rows, p):
@@ -83,7 +114,7 @@ def main():
         return total
 
     def evaluate():
-        alphas = [acceptance(target, draft, batch)[0] for batch in (held_out[:10], own_held_out[:10])]
+        alphas = [agreement(target, draft, batch[:CHOOSING])[0] for batch in (held_out, own_held_out)]
         print(f"acceptance on held-out tales {alphas[0]:.3f}, on the target's own {alphas[1]:.3f}", flush=True)
         return 1 - sum(alphas) / len(alphas)
 
@@ -91,10 +122,11 @@ def main():
     training.run(draft, schedule, out / f"draft-{name}.checkpoint", backward, evaluate)
     llama.save(draft, out / "draft", args.target)
     draft = llama.load(out / "draft")
-    # The first ten windows chose the weights, and the others measure them.
-    for source, batch in (("held-out tales", held_out[10:]), ("the target's own samples", own_held_out[10:])):
-        accepted, agreed = acceptance(target, draft, batch)
+    measured = {"held-out tales": held_out[CHOOSING:], "the target's own held-out samples": own_held_out[CHOOSING:]}
+    for source, batch in measured.items():
+        accepted, agreed = agreement(target, draft, batch)
         print(f"on {source}: acceptance {accepted:.3f} at temperature 1, argmaxes agree on {agreed:.3f}")
+    acceptance.measure_and_report(lambda kind: by_position(target, draft, measured[kind], args.draft_length), measured, "position")
     print(f"wrote {out / 'draft'}")
 
 

@@ -31,6 +31,13 @@ def windows(tokens, length, most=64):
     return torch.stack([tokens[i * length : i * length + length + 1] for i in range(count)])
 
 
+def check_held_out(chosen, **windows):
+    """Ends the program, before it trains for long, if no held-out windows are left to measure weights that `chosen` ones chose."""
+    for kind, rows in windows.items():
+        if len(rows) <= chosen:
+            raise SystemExit(f"--text or --samples is too small: it gives {len(rows)} held-out windows of {kind}, want more than {chosen}")
+
+
 def random_windows(tokens, length, count, generator):
     """Returns windows [count, length + 1] that begin anywhere."""
     begins = torch.randint(0, len(tokens) - length, (count,), generator=generator)

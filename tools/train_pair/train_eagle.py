@@ -15,6 +15,7 @@ import dataclasses
 import hashlib
 import pathlib
 
+import acceptance
 from models import eagle, llama
 import own_samples
 import torch
@@ -54,13 +55,7 @@ def measure(model, tokens, features, depth=4):
             guess = model.vocabulary[model.logits(guessed).argmax(-1)]
             first[i] += (guess == p.argmax(-1)).float().mean() * share
             chance[i] += p.gather(-1, guess[..., None]).mean() * share
-    return {"first": first, "chance": chance}
-
-
-def report(source, measured):
-    """Prints what `measure` returned."""
-    for name, what in (("first", "the first guess is the target's argmax"), ("chance", "chance of the first guess")):
-        print(f"on {source}, by depth: {what} {' '.join(f'{value:.3f}' for value in measured[name].tolist())}", flush=True)
+    return {"samples": tokens[:, depth:].numel(), "first": first, "chance": chance}
 
 
 def train(args, model, windows, states, checkpoint):
@@ -94,12 +89,9 @@ def train(args, model, windows, states, checkpoint):
         return total
 
     def evaluate():
-        found = []
-        for kind in ("held-out tales", "held-out samples"):
-            measured = measure(model, windows[kind][:CHOOSING], states[kind][:CHOOSING])
-            report(kind, measured)
-            found.append(measured["first"].cumprod(0).sum().item())
-        return -sum(found) / len(found)
+        found = acceptance.measure_and_report(
+            lambda kind: measure(model, windows[kind][:CHOOSING], states[kind][:CHOOSING]), train_heads.HELD_OUT, "depth")
+        return -sum(measured["first"].cumprod(0).sum().item() for measured in found) / len(found)
 
     schedule = training.Schedule(args.steps, args.rate, decay=args.decay, warm_up=30, evaluate_every=50)
     training.run(model, schedule, checkpoint, backward, evaluate)
@@ -169,10 +161,9 @@ def main():
     train(args, model, windows, states, out / f"{run}.checkpoint")
     eagle.save(model, out / folder)
     model = eagle.load(out / folder, make())
-    for kind in ("held-out tales", "held-out samples"):
-        report(kind, measure(model, windows[kind][CHOOSING:], states[kind][CHOOSING:]))
-    report("greedy text", measure(model, windows["greedy text"][:, own_samples.PROMPT - 1 :],
-                                  states["greedy text"][:, own_samples.PROMPT - 1 :]))
+    measured = {kind: (windows[kind][CHOOSING:], states[kind][CHOOSING:]) for kind in train_heads.HELD_OUT}
+    measured["greedy text"] = [rows["greedy text"][:, own_samples.PROMPT - 1 :] for rows in (windows, states)]
+    acceptance.measure_and_report(lambda kind: measure(model, *measured[kind]), measured, "depth")
     print(f"wrote {out / folder}")
 
 

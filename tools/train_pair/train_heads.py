@@ -14,6 +14,7 @@ import os
 import pathlib
 import time
 
+import acceptance
 from models import llama, medusa
 import own_samples
 import tales
@@ -22,6 +23,7 @@ import torch.nn.functional as F
 import training
 
 LENGTH = own_samples.LENGTH
+HELD_OUT = ("held-out tales", "held-out samples")  # kinds of windows
 CHOOSING = 8  # held-out windows of each kind that choose the weights; the others measure them
 
 
@@ -106,17 +108,8 @@ def measure(heads, states, output):
             run += is_right
         runs.append(run)
     runs = torch.cat(runs)
-    return {"first": first, "four": four, "chance": chance, "run": runs.float().mean().item(), "accepted": mean_accepted(runs)}
-
-
-def report(source, measured):
-    """Prints what `measure` returned."""
-    def numbers(values):
-        return " ".join(f"{value:.3f}" for value in values.tolist())
-
-    print(f"on {source}: by head, the first guess is the target's argmax {numbers(measured['first'])}, it is among four "
-          f"{numbers(measured['four'])}, chance of the first guess {numbers(measured['chance'])}; in a row "
-          f"{measured['run']:.3f}, a round {measured['accepted']:.3f}", flush=True)
+    return {"samples": runs.numel(), "first": first, "four": four, "chance": chance, "run": runs.float().mean().item(),
+            "accepted": mean_accepted(runs)}
 
 
 def train(args, heads, states, output, checkpoint):
@@ -150,13 +143,9 @@ def train(args, heads, states, output, checkpoint):
         return total
 
     def evaluate():
-        runs = []
-        for kind in ("held-out tales", "held-out samples"):
-            measured = measure(heads, states[kind][:CHOOSING], output)
-            report(kind, measured)
-            runs.append(measured["run"])
+        found = acceptance.measure_and_report(lambda kind: measure(heads, states[kind][:CHOOSING], output), HELD_OUT, "head")
         medusa.save(heads, f"{checkpoint.with_suffix('')}-newest")
-        return -sum(runs) / len(runs)
+        return -sum(measured["run"] for measured in found) / len(found)
 
     schedule = training.Schedule(args.steps, args.rate, decay=args.decay, warm_up=30, evaluate_every=100)
     training.run(heads, schedule, checkpoint, backward, evaluate)
@@ -189,6 +178,7 @@ def make_windows(args, target, samples_path):
     _, text, text_held_out = tales.read(args.text, args.target)
     own, own_held_out = own_samples.read_split(args, target, text, samples_path)
     held_out = tales.windows(text_held_out, LENGTH)
+    tales.check_held_out(CHOOSING, tales=held_out, samples=own_held_out)
     return {
         "text": tales.random_windows(text, LENGTH, len(own) // 2, training.generator(0))[:, :LENGTH],
         "own": own[:, :LENGTH],
@@ -221,9 +211,9 @@ def main():
     train(args, heads, states, output, out / f"{family}-{name}.checkpoint")
     medusa.save(heads, out / family)
     heads = medusa.load(out / family, output)
-    for kind in ("held-out tales", "held-out samples"):
-        report(kind, measure(heads, states[kind][CHOOSING:], output))
-    report("greedy text", measure(heads, states["greedy text"][:, own_samples.PROMPT - 1 :], output))
+    measured = {kind: states[kind][CHOOSING:] for kind in HELD_OUT}
+    measured["greedy text"] = states["greedy text"][:, own_samples.PROMPT - 1 :]
+    acceptance.measure_and_report(lambda kind: measure(heads, measured[kind], output), measured, "head")
     print(f"wrote {out / family}")
 
 

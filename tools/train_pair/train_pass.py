@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import pathlib
 
+import acceptance
 from models import llama, look_ahead
 import own_samples
 import torch
@@ -63,18 +64,8 @@ def measure(model, target, windows, apart=APART):
             found.append(is_right.long().cumprod(-1).sum(-1))
         runs.append(torch.cat(found, 1))
     runs = torch.cat(runs)
-    measured = {"first": first, "chance": chance, "run": runs.float().mean().item()}
+    measured = {"samples": runs.numel(), "first": first, "chance": chance, "run": runs.float().mean().item()}
     return measured if apart > 1 else measured | {"accepted": train_heads.mean_accepted(runs + 1)}
-
-
-def report(source, measured):
-    """Prints what `measure` returned."""
-    def numbers(name):
-        return " ".join(f"{value:.3f}" for value in measured[name].tolist())
-
-    accepted = f", a round {measured['accepted']:.3f}" if "accepted" in measured else ""
-    print(f"on {source}, by row: the first guess is the target's argmax {numbers('first')}, chance of the first guess {numbers('chance')}; "
-          f"in a row {measured['run']:.3f}{accepted}", flush=True)
 
 
 def train(args, model, target, windows, checkpoint):
@@ -101,12 +92,8 @@ def train(args, model, target, windows, checkpoint):
         return total
 
     def evaluate():
-        found = []
-        for kind in ("held-out tales", "held-out samples"):
-            measured = measure(model, target, windows[kind][:CHOOSING])
-            report(kind, measured)
-            found.append(measured["run"])
-        return -sum(found) / len(found)
+        found = acceptance.measure_and_report(lambda kind: measure(model, target, windows[kind][:CHOOSING]), train_heads.HELD_OUT, "row")
+        return -sum(measured["run"] for measured in found) / len(found)
 
     schedule = training.Schedule(args.steps, args.rate, decay=0.0, warm_up=20, evaluate_every=50)
     training.run(model, schedule, checkpoint, backward, evaluate)
@@ -142,9 +129,9 @@ def main():
     train(args, model, target, windows, out / f"pass-{args.look_ahead}-{name}.checkpoint")
     look_ahead.save(model, out / "pass")
     model = look_ahead.load(out / "pass", model)
-    for kind in ("held-out tales", "held-out samples"):
-        report(kind, measure(model, target, windows[kind][CHOOSING:]))
-    report("greedy text", measure(model, target, windows["greedy text"][:, own_samples.PROMPT - 1 :], 1))
+    measured = {kind: (windows[kind][CHOOSING:],) for kind in train_heads.HELD_OUT}
+    measured["greedy text"] = (windows["greedy text"][:, own_samples.PROMPT - 1 :], 1)
+    acceptance.measure_and_report(lambda kind: measure(model, target, *measured[kind]), measured, "row")
     print(f"wrote {out / 'pass'}")
 
 
