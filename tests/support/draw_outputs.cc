@@ -23,6 +23,7 @@ namespace {
 struct Counts {
   std::map<std::vector<int32_t>, int64_t> outputs;  // by their first tokens
   std::map<int, int64_t> sources;                   // by TokenSource, of all tokens
+  std::map<std::string, int64_t> accepted;          // draft tokens by drafter, of all tokens
 };
 
 // Draws one output. Returns the error of the stream.
@@ -36,6 +37,9 @@ grpc::Status Draw(tandem::v1::Generation::Stub& stub, const tandem::v1::Generate
   while (reader->Read(&response)) {
     token_ids.insert(token_ids.end(), response.token_ids().begin(), response.token_ids().end());
     for (const int source : response.sources()) ++counts.sources[source];
+    for (const tandem::v1::DrafterStats& drafter : response.completion().speculation().drafters()) {
+      counts.accepted[drafter.name()] += drafter.num_accepted_tokens();
+    }
   }
   token_ids.resize(std::min(token_ids.size(), num_tokens));
   ++counts.outputs[token_ids];
@@ -81,6 +85,7 @@ int main(int argc, char** argv) {
       const std::lock_guard lock(mutex);
       for (const auto& [tokens, number] : counts.outputs) all.outputs[tokens] += number;
       for (const auto& [source, number] : counts.sources) all.sources[source] += number;
+      for (const auto& [drafter, number] : counts.accepted) all.accepted[drafter] += number;
       if (!status.ok()) failure = status;
     });
   }
@@ -89,6 +94,9 @@ int main(int argc, char** argv) {
     std::cerr << "error: " << failure.error_message() << "\n";
     return 1;
   }
-  std::cout << nlohmann::json{{"outputs", all.outputs}, {"sources", all.sources}} << "\n";
+  std::cout << nlohmann::json{{"outputs", all.outputs},
+                              {"sources", all.sources},
+                              {"accepted", all.accepted}}
+            << "\n";
   return 0;
 }

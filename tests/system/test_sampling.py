@@ -97,8 +97,13 @@ def distribution(table, parameters):
     return joint
 
 
-def draw(server, count, concurrency=16, prompt=PROMPT, max_tokens=TOKENS, **options):
+def draw(server, count, **options):
     """Returns how often the first TOKENS tokens were these, and how all tokens were made."""
+    return draw_by_drafter(server, count, **options)[:2]
+
+
+def draw_by_drafter(server, count, concurrency=16, prompt=PROMPT, max_tokens=TOKENS, **options):
+    """Returns how often the first TOKENS tokens were these, how all tokens were made, and how many each drafter guessed right."""
     message = harness.request(prompt, max_tokens=max_tokens, **options)
     command = [str(harness.BINARY_DIR / "tests" / "draw_outputs"), server.address, "--count", str(count), "--tokens", str(TOKENS),
                "--concurrency", str(concurrency)]
@@ -106,7 +111,7 @@ def draw(server, count, concurrency=16, prompt=PROMPT, max_tokens=TOKENS, **opti
     assert drawn.returncode == 0, drawn.stderr.decode()
     counts = json.loads(drawn.stdout)
     return (collections.Counter({tuple(tokens): number for tokens, number in counts["outputs"]}),
-            collections.Counter(dict(counts["sources"])))
+            collections.Counter(dict(counts["sources"])), collections.Counter(counts["accepted"]))
 
 
 def check_sources(counts, sources):
@@ -255,19 +260,20 @@ def test_distribution_with_several_draft_models_is_the_targets(servers, tiny, ta
 
 
 def test_distribution_with_the_servers_choice_of_drafters_is_the_targets(servers, models, tiny):
-    """A draft model, lookups, recycling and heads draft in turn, sampled and one-hot. The server chooses among them. The length of drafts
-    is fixed, because such a small target mostly decodes plainly otherwise, and then the test would have no power."""
+    """Lookups, recycling and heads draft in turn, and the server chooses among them. The length of drafts is fixed, because such a small
+    target mostly decodes plainly otherwise, and then the test would have no power. The draft model may draft too, but its messages take as
+    long as a pass of the target, so it has few of the rounds."""
     target = models.random(**{**SHAPE, "layers": 4}, seed=1)
     heads = models.random(**{**SHAPE, "embedding_scale": 1.0, "seed": 4, **HEADS["medusa"]})
     server = servers(target=target, draft=tiny["other"], heads=heads, max_slots=16,
                      environment={"TANDEM_DRAFTERS": "model,suffix,ngram,recycling,medusa"})
     harness.wait_until(lambda: server.info().drafter_attached, 30, "the drafter is attached")
-    counts, sources = draw(server, DRAWS, max_tokens=6, prompt=REPEATING_PROMPT, draft_length=3, **CONFIGURATIONS["temperature 1"])
+    counts, sources, accepted = draw_by_drafter(server, DRAWS, max_tokens=6, prompt=REPEATING_PROMPT, draft_length=3,
+                                                **CONFIGURATIONS["temperature 1"])
     check_sources(counts, sources)
     expected = distribution(log_probabilities(server, REPEATING_PROMPT), CONFIGURATIONS["temperature 1"])
     assert g_test(counts, expected) > FALSE_ALARM
-    used = {name for name, _ in used_drafters(server, REPEATING_PROMPT, draft_length=3)}
-    assert "model" in used and len(used) > 2, used
+    assert sum(number > DRAWS / 50 for number in accepted.values()) > 2, accepted
 
 
 HEADS = {"medusa": {"draft_heads": 3}, "blockwise": {"draft_heads": 3, "target_output": True}, "eagle": {"eagle": True},
