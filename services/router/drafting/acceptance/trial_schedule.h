@@ -37,8 +37,8 @@ class TrialSchedule {
   // `prior` must outlive it.
   explicit TrialSchedule(TrialPrior* prior) : prior_(prior) {}
 
-  // Such a draft could be made, and something else is expected to be worth more. Returns true if the
-  // draft is to be tried nevertheless; OnTrial comes next. All slots of the batch wait for its
+  // Such a draft could be made, and something else is expected to be worth more. Returns true if
+  // the draft is to be tried nevertheless; OnTrial comes next. All slots of the batch wait for its
   // rows, so the more slots there are, the longer are the gaps.
   bool IsDue(uint32_t num_slots = 1) {
     if (!begun_) {
