@@ -24,8 +24,9 @@ TokenLogProbs ReportLogProbs(std::span<const float> logits, int32_t token_id, in
 // Reports the largest entries of many rows (reports_cuda.cu). All arrays are in device memory.
 //   logits   [rows, V]  f32, rows `stride` floats apart
 //   num_top  from 1 to kMaxTopLogProbs; at most V entries are reported
-//   reports  [rows]     out: num_top, and so many entries of `top`. The rest of a report means
-//                       nothing. num_top 0: a logit of the row is not finite
+//   reports  [rows]     out: num_top, so many entries of `top`, and in `log_prob` that of a logit
+//                       of 0. The rest of a report means nothing. num_top 0: a logit of the row is
+//                       not finite
 struct DeviceRowReportArgs {
   size_t rows = 0;
   size_t vocabulary_size = 0;

@@ -77,9 +77,14 @@ __device__ AuditSample Audit(const BlockToVerify& block, const DraftShape& shape
   return sample;
 }
 
-// ReportLogProbs; `report` is the block's own in device memory.
-__device__ void ReportTop(const float* logits, size_t size, int32_t token_id, int32_t num_top,
-                          Shared* shared, DeviceReport* report) {
+__device__ float LogProb(float logit, double log_sum) {
+  return static_cast<float>(__dadd_rn(static_cast<double>(logit), -log_sum));
+}
+
+// The largest entries as in ReportLogProbs. `report` is the block's own in device memory. Returns
+// the log of the sum of the row's exponentials.
+__device__ double ReportTop(const float* logits, size_t size, int32_t num_top, Shared* shared,
+                            DeviceReport* report) {
   uint64_t key = SmallestKey(logits, size, 0, shared->keys);
   const float largest = ValueOfKey(key);
   double sum = 0;
@@ -87,17 +92,13 @@ __device__ void ReportTop(const float* logits, size_t size, int32_t token_id, in
     sum = __dadd_rn(sum, static_cast<double>(expf(__fadd_rn(logits[i], -largest))));
   }
   const double log_sum = __dadd_rn(static_cast<double>(largest), log(BlockSum(sum, shared->sums)));
-  const auto log_prob = [&](float logit) {
-    return static_cast<float>(__dadd_rn(static_cast<double>(logit), -log_sum));
-  };
   int32_t found = 0;
   for (; found < num_top && static_cast<size_t>(found) < size; ++found) {
     if (found > 0) key = SmallestKey(logits, size, key, shared->keys);
-    if (threadIdx.x == 0) report->top[found] = {IdOfKey(key), log_prob(ValueOfKey(key))};
+    if (threadIdx.x == 0) report->top[found] = {IdOfKey(key), LogProb(ValueOfKey(key), log_sum)};
   }
-  if (threadIdx.x != 0) return;
-  report->log_prob = log_prob(logits[token_id]);
-  report->num_top = found;
+  if (threadIdx.x == 0) report->num_top = found;
+  return log_sum;
 }
 
 __global__ void __launch_bounds__(kThreads) ReportStep(DeviceReportArgs args) {
@@ -124,7 +125,9 @@ __global__ void __launch_bounds__(kThreads) ReportStep(DeviceReportArgs args) {
     if (threadIdx.x == 0) report->audit = sample;
   }
   if (wanted.num_logprobs >= 0) {
-    ReportTop(args.logits + begin, size, step.token_id, wanted.num_logprobs, shared, report);
+    const float* const logits = args.logits + begin;
+    const double log_sum = ReportTop(logits, size, wanted.num_logprobs, shared, report);
+    if (threadIdx.x == 0) report->log_prob = LogProb(logits[step.token_id], log_sum);
   }
 }
 
@@ -138,7 +141,9 @@ __global__ void __launch_bounds__(kThreads) ReportRow(DeviceRowReportArgs args) 
     if (threadIdx.x == 0) report->num_top = 0;
     return;
   }
-  ReportTop(logits, args.vocabulary_size, 0, args.num_top, SharedMemory<Shared>(), report);
+  const double log_sum =
+      ReportTop(logits, args.vocabulary_size, args.num_top, SharedMemory<Shared>(), report);
+  if (threadIdx.x == 0) report->log_prob = LogProb(0, log_sum);
 }
 
 }  // namespace

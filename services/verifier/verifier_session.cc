@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -47,6 +48,16 @@ void WriteProposal(const GuessTree& tree, v1::SelfProposal& proposal) {
     proposal.mutable_parents()->Assign(tree.parents.begin(), tree.parents.end());
   }
   proposal.mutable_chances()->Assign(tree.chances.begin(), tree.chances.end());
+}
+
+// Returns what the request does to the target's logits after the slot's tokens and the next one.
+std::optional<GuessTransforms> TransformsAfter(Slot& slot, int32_t next_token_id,
+                                               size_t vocabulary_size) {
+  return GuessTransforms::After({.params = &slot.params(),
+                                 .counts = slot.counts(),
+                                 .newest_token_id = next_token_id,
+                                 .num_output_tokens = slot.num_output_tokens() + 1,
+                                 .vocabulary_size = vocabulary_size});
 }
 
 RingError ReasonOf(const absl::Status& status) {
@@ -202,12 +213,16 @@ absl::Status VerifierSession::Compute(std::span<JudgeTask> tasks) {
 
 absl::Status VerifierSession::Propose(std::span<JudgeTask> tasks) {
   const ScopedSeconds timing(&propose_seconds_);
+  std::vector<std::optional<GuessTransforms>> transforms(orders_.size());
   for (const JudgeTask& task : tasks) {
     if (!task.feature_place.has_value()) continue;
     GuessOrder& order = orders_[*task.feature_place];
     order.text = {task.slot->cache(), task.slot->token_ids()};
     order.next_token_id = task.verdict.next_token_id;
     order.temperature = double{task.slot->params().temperature};
+    std::optional<GuessTransforms>& of_order = transforms[*task.feature_place];
+    of_order = TransformsAfter(*task.slot, order.next_token_id, model().vocabulary_size());
+    order.transforms = of_order.has_value() ? &*of_order : nullptr;
     // A slot without a verdict has no feature.
     if (!task.verdict.finite) order.limits = {};
   }

@@ -49,10 +49,12 @@ absl::Status CpuHeads::Propose(std::span<GuessOrder> orders) {
   for (auto& of_order : guesses) of_order.resize(num_heads);
   pool_.ParallelFor(static_cast<int64_t>(orders.size() * num_heads), [&](int64_t task) {
     const auto row = static_cast<size_t>(task);
-    guesses[row % orders.size()][row / orders.size()] = LikeliestOf(row);
+    const size_t i = row % orders.size();
+    guesses[i][row / orders.size()] = LikeliestOf(row, GuessesOf(orders[i]));
   });
   for (size_t i = 0; i < orders.size(); ++i) {
-    orders[i].tree = GrowGuessTree(guesses[i], orders[i].limits);
+    orders[i].tree = GrowGuessTree(guesses[i], orders[i].limits,
+                                   AdjustmentBy(orders[i].transforms, /*sharpness=*/1));
   }
   return absl::OkStatus();
 }
@@ -100,9 +102,9 @@ void CpuHeads::ComputeLogits(ScratchRows& rows, size_t num_orders, size_t num_he
   MatMul(products, pool_);
 }
 
-std::vector<Guess> CpuHeads::LikeliestOf(size_t row) {
+std::vector<Guess> CpuHeads::LikeliestOf(size_t row, int32_t count) {
   const std::span<const float> logits(logits_.row(row), weights_.heads.front().output.out_features);
-  std::vector<Guess> guesses = LikeliestGuesses(logits);
+  std::vector<Guess> guesses = LikeliestGuesses(logits, count);
   for (Guess& guess : guesses) guess = OfTarget(weights_.token_map, guess);
   return guesses;
 }

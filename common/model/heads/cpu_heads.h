@@ -47,8 +47,8 @@ class CpuHeads final : public SelfDrafter {
   ScratchRows& Transform(std::span<const GuessOrder> orders, size_t num_heads);
   // logits_ = output products of these rows.
   void ComputeLogits(ScratchRows& rows, size_t num_orders, size_t num_heads);
-  // Returns the likeliest tokens of a row of logits. Empty: a logit is not finite.
-  std::vector<Guess> LikeliestOf(size_t row);
+  // Returns the `count` likeliest tokens of a row of logits. Empty: a logit is not finite.
+  std::vector<Guess> LikeliestOf(size_t row, int32_t count);
 
   std::string name_;
   std::unique_ptr<Checkpoint> checkpoint_;

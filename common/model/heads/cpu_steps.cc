@@ -88,16 +88,17 @@ void CpuSteps::Attend(const LayerWeights& weights, const StepPass& pass, size_t 
 }
 
 absl::StatusOr<std::vector<std::vector<Guess>>> CpuSteps::LookAhead(
-    std::span<const int32_t> guesses) {
+    std::span<const int32_t> guesses, int32_t count) {
   std::vector<std::vector<Guess>> found(guesses.size());
   for (size_t begin = 0; begin < guesses.size(); begin += kMaxLooks) {
-    const size_t count = std::min(guesses.size() - begin, kMaxLooks);
-    LookAhead(guesses.subspan(begin, count), std::span(found).subspan(begin, count));
+    const size_t rows = std::min(guesses.size() - begin, kMaxLooks);
+    LookAhead(guesses.subspan(begin, rows), count, std::span(found).subspan(begin, rows));
   }
   return found;
 }
 
-void CpuSteps::LookAhead(std::span<const int32_t> guesses, std::span<std::vector<Guess>> found) {
+void CpuSteps::LookAhead(std::span<const int32_t> guesses, int32_t count,
+                         std::span<std::vector<Guess>> found) {
   ends_.Resize(guesses.size(), model_.hidden_size);
   logits_.Resize(guesses.size(), output_.out_features);
   for (size_t i = 0; i < guesses.size(); ++i) {
@@ -109,7 +110,7 @@ void CpuSteps::LookAhead(std::span<const int32_t> guesses, std::span<std::vector
   MatMul({&product, 1}, pool_);
   pool_.ParallelFor(static_cast<int64_t>(guesses.size()), [&](int64_t task) {
     const auto i = static_cast<size_t>(task);
-    found[i] = LikeliestGuesses({logits_.row(i), output_.out_features});
+    found[i] = LikeliestGuesses({logits_.row(i), output_.out_features}, count);
   });
 }
 

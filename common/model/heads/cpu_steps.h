@@ -25,7 +25,8 @@ namespace tandem {
 class CpuSteps : public StepDevice {
  public:
   absl::Status Run(const StepPass& pass) final;
-  absl::StatusOr<std::vector<std::vector<Guess>>> LookAhead(std::span<const int32_t> guesses) final;
+  absl::StatusOr<std::vector<std::vector<Guess>>> LookAhead(std::span<const int32_t> guesses,
+                                                            int32_t count) final;
 
  protected:
   // `model` describes the layers. `output` is the product that turns guesses into logits. `norm` is
@@ -53,7 +54,8 @@ class CpuSteps : public StepDevice {
   // Sets token_ids_ and positions_.
   void ReadRows(const StepPass& pass);
   // Looks ahead of at most kMaxLooks guesses.
-  void LookAhead(std::span<const int32_t> guesses, std::span<std::vector<Guess>> found);
+  void LookAhead(std::span<const int32_t> guesses, int32_t count,
+                 std::span<std::vector<Guess>> found);
 
   const ModelDescription& model_;
   const Linear& output_;

@@ -10,7 +10,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/model/heads/guess_tree.h"
+#include "common/model/heads/trees/guess_transforms.h"
+#include "common/model/heads/trees/guess_tree.h"
 #include "common/model/kv/kv_cache.h"
 #include "common/model/row_features.h"
 
@@ -29,6 +30,8 @@ struct GuessOrder {
   TextRows text = {};         // without the newest token
   int32_t next_token_id = 0;  // the newest token
   double temperature = 1;     // at which the target draws; 0: it is greedy
+  // What the request does to the target's logits before the temperature; null: nothing.
+  const GuessTransforms* transforms = nullptr;
   GuessLimits limits;
   GuessTree tree;  // out; empty: nothing can be guessed
 };
@@ -38,6 +41,16 @@ inline uint32_t DeepestOf(std::span<const GuessOrder> orders) {
   uint32_t depth = 0;
   for (const GuessOrder& order : orders) depth = std::max(depth, order.limits.depth);
   return depth;
+}
+
+// Returns how many guesses of each row an order looks at.
+inline int32_t GuessesOf(const GuessOrder& order) {
+  return order.transforms != nullptr ? kGuessesToTransform : kGuessesOfHead;
+}
+inline int32_t MostGuessesOf(std::span<const GuessOrder> orders) {
+  int32_t most = kGuessesOfHead;
+  for (const GuessOrder& order : orders) most = std::max(most, GuessesOf(order));
+  return most;
 }
 
 // Not thread-safe.
@@ -65,9 +78,9 @@ class SelfDrafter {
   virtual absl::Status CatchUp(std::span<const TextRows> /*texts*/) { return absl::OkStatus(); }
 
   // Guesses what follows. An order's tree depends on its feature, its text, its newest token, its
-  // temperature and its limits alone, but is smaller where its cache has little room, and empty
-  // where CatchUp did not come to its end or the cache lacks features. FAILED_PRECONDITION: a file
-  // of the heads is damaged. Other errors come from the device.
+  // temperature, its transforms and its limits alone, but is smaller where its cache has little
+  // room, and empty where CatchUp did not come to its end or the cache lacks features.
+  // FAILED_PRECONDITION: a file of the heads is damaged. Other errors come from the device.
   virtual absl::Status Propose(std::span<GuessOrder> orders) = 0;
 
   // Grows while the drafter computes. Any thread may call this function.

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/model/heads/guess_tree.h"
+#include "common/model/heads/trees/guess_tree.h"
 #include "common/model/kv/kv_cache.h"
 
 namespace tandem {
@@ -59,9 +59,10 @@ class StepDevice {
   // are at most kMaxRows of them, each `kept_as` is less than kMaxGuesses, and the caches have
   // reserved their rows.
   virtual absl::Status Run(const StepPass& pass) = 0;
-  // Returns the likeliest tokens after each of these kept guesses, as LikeliestGuesses does.
+  // Returns the `count` likeliest tokens after each of these kept guesses, as LikeliestGuesses
+  // does. PRECOND: 1 <= count <= kGuessesToTransform.
   virtual absl::StatusOr<std::vector<std::vector<Guess>>> LookAhead(
-      std::span<const int32_t> guesses) = 0;
+      std::span<const int32_t> guesses, int32_t count) = 0;
 };
 
 }  // namespace tandem

@@ -150,22 +150,30 @@ absl::Status StepDrafter::GrowTrees(std::vector<Growth>& growths) {
 
 absl::Status StepDrafter::LookAhead(std::vector<Growth>& growths) {
   std::vector<int32_t> looks;
+  int32_t count = kGuessesOfHead;
   for (const Growth& growth : growths) {
+    count = std::max(count, GuessesOf(*growth.order));
     for (size_t i = growth.num_looked_at; i < growth.grown.size(); ++i) {
       looks.push_back(growth.grown[i].guess);
     }
   }
-  TANDEM_ASSIGN_OR_RETURN(std::vector<std::vector<Guess>> guesses, device_->LookAhead(looks));
+  TANDEM_ASSIGN_OR_RETURN(std::vector<std::vector<Guess>> guesses,
+                          device_->LookAhead(looks, count));
   progress_.fetch_add(1, std::memory_order_relaxed);
   size_t next = 0;
   for (Growth& growth : growths) {
-    const size_t most = growth.order->limits.nodes == 0 ? 1 : kGuessesOfHead;
+    const GuessOrder& order = *growth.order;
     for (; growth.num_looked_at < growth.grown.size(); ++growth.num_looked_at) {
-      const std::span<Guess> found = guesses[next++];
+      const int32_t node = growth.grown[growth.num_looked_at].node;
+      std::vector<Guess>& found = guesses[next++];
+      KeepFirst(GuessesOf(order), found);
       for (Guess& guess : found) guess = OfTarget(traits_.token_map, guess);
-      Sharpen(found, growth.order->temperature);
-      growth.tree.Add(growth.grown[growth.num_looked_at].node,
-                      found.first(std::min(found.size(), most)));
+      Sharpen(found, order.temperature);
+      if (order.transforms != nullptr) {
+        order.transforms->Apply(growth.tree.PathTo(node), SharpnessAt(order.temperature), found);
+      }
+      if (order.limits.nodes == 0) KeepFirst(1, found);
+      growth.tree.Add(node, found);
     }
   }
   return absl::OkStatus();

@@ -13,9 +13,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/model/heads/level_tree.h"
 #include "common/model/heads/self_drafter.h"
 #include "common/model/heads/step_device.h"
+#include "common/model/heads/trees/level_tree.h"
 #include "common/model/row_features.h"
 
 namespace tandem {

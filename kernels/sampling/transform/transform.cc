@@ -19,16 +19,6 @@ float ToFiniteFloat(double value) {
   return static_cast<float>(std::clamp(value, -kLargest, kLargest));
 }
 
-double Penalize(double logit, const SamplingParams& params, const TokenCounts::Count& count) {
-  const double repetition = params.repetition_penalty;
-  logit = logit > 0 ? logit / repetition : logit * repetition;
-  if (count.output > 0) {
-    logit -= static_cast<double>(params.presence_penalty);
-    logit -= static_cast<double>(params.frequency_penalty) * count.output;
-  }
-  return logit;
-}
-
 bool HoldsBack(const SamplingParams& params, int32_t num_output_tokens) {
   return num_output_tokens < params.min_tokens && !params.held_back_token_ids.empty();
 }
@@ -41,6 +31,20 @@ bool HoldsBackEverything(const SamplingParams& params, size_t vocabulary_size) {
 }
 
 }  // namespace
+
+float PenalizedLogit(float logit, const SamplingParams& params, const TokenCounts::Count& count) {
+  const double repetition = params.repetition_penalty;
+  double penalized = logit > 0 ? logit / repetition : logit * repetition;
+  if (count.output > 0) {
+    penalized -= static_cast<double>(params.presence_penalty);
+    penalized -= static_cast<double>(params.frequency_penalty) * count.output;
+  }
+  return ToFiniteFloat(penalized);
+}
+
+float BiasedLogit(float logit, float bias) {
+  return ToFiniteFloat(static_cast<double>(logit) + static_cast<double>(bias));
+}
 
 bool HasPenalties(const SamplingParams& params) {
   return params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
@@ -66,12 +70,11 @@ void AdjustLogits(std::span<const float> logits, const SamplingParams& params,
   if (adjusted.data() != logits.data()) std::copy(logits.begin(), logits.end(), adjusted.begin());
   if (HasPenalties(params)) {
     for (const auto& [token_id, count] : counts.counts()) {
-      adjusted[token_id] = ToFiniteFloat(Penalize(adjusted[token_id], params, count));
+      adjusted[token_id] = PenalizedLogit(adjusted[token_id], params, count);
     }
   }
   for (const auto& [token_id, bias] : params.logit_bias) {
-    adjusted[token_id] =
-        ToFiniteFloat(static_cast<double>(adjusted[token_id]) + static_cast<double>(bias));
+    adjusted[token_id] = BiasedLogit(adjusted[token_id], bias);
   }
   for (int32_t token_id : HeldBack(params, num_output_tokens, logits.size())) {
     adjusted[token_id] = kMinusInfinity;

@@ -28,6 +28,11 @@ bool AllFinite(std::span<const float> logits);
 void AdjustLogits(std::span<const float> logits, const SamplingParams& params,
                   const TokenCounts& counts, int32_t num_output_tokens, std::span<float> adjusted);
 
+// What AdjustLogits does to one logit: the penalties of a token that occurs in `counts` so often,
+// and then the bias of the token. Finite logits stay finite.
+float PenalizedLogit(float logit, const SamplingParams& params, const TokenCounts::Count& count);
+float BiasedLogit(float logit, float bias);
+
 // Returns false if AdjustLogits would only copy.
 bool AdjustsLogits(const SamplingParams& params, int32_t num_output_tokens);
 // Returns the tokens that the min_tokens mask of AdjustLogits takes. Empty if no mask is applied.

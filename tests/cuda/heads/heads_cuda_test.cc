@@ -44,10 +44,15 @@ class HeadsCudaTest : public ::testing::Test {
     void Keep(size_t place, size_t logits_row) {
       model->self_drafter()->KeepFeature(place, logits_row);
     }
-    std::vector<GuessTree> Propose(const std::vector<std::pair<size_t, GuessLimits>>& wanted) {
+    // `transforms` are those of each second order.
+    std::vector<GuessTree> Propose(const std::vector<std::pair<size_t, GuessLimits>>& wanted,
+                                   const GuessTransforms* transforms = nullptr) {
       std::vector<GuessOrder> orders;
       for (const auto& [place, limits] : wanted) {
-        orders.push_back({.place = place, .limits = limits, .tree = {}});
+        orders.push_back({.place = place,
+                          .transforms = orders.size() % 2 == 1 ? transforms : nullptr,
+                          .limits = limits,
+                          .tree = {}});
       }
       const absl::Status status = model->self_drafter()->Propose(orders);
       EXPECT_TRUE(status.ok()) << status;
@@ -114,9 +119,9 @@ class HeadsCudaTest : public ::testing::Test {
   }
 
   void ExpectSameProposals(const std::vector<std::pair<size_t, GuessLimits>>& wanted,
-                           double tolerance = 1e-4) {
-    const std::vector<GuessTree> want = cpu_.Propose(wanted);
-    const std::vector<GuessTree> got = cuda_.Propose(wanted);
+                           double tolerance = 1e-4, const GuessTransforms* transforms = nullptr) {
+    const std::vector<GuessTree> want = cpu_.Propose(wanted, transforms);
+    const std::vector<GuessTree> got = cuda_.Propose(wanted, transforms);
     for (size_t i = 0; i < want.size(); ++i) {
       EXPECT_EQ(got[i].token_ids, want[i].token_ids) << "order " << i;
       EXPECT_EQ(got[i].parents, want[i].parents) << "order " << i;
@@ -169,6 +174,33 @@ TEST_F(HeadsCudaTest, MedusaHeadsGuessAsOnTheCpu) {
     EXPECT_EQ(cuda_.model->self_drafter()->max_depth(), 3u);
     CompareAfterAPromptAndSingleTokens();
   }
+}
+
+TEST_F(HeadsCudaTest, TransformsChangeGuessesAsOnTheCpu) {
+  Write(Model(), Heads());
+  Load();
+  const std::vector<int32_t> ids = Tokens(12);
+  for (Loaded* loaded : {&cpu_, &cuda_}) {
+    loaded->Feed(ids, 2);
+    loaded->Keep(0, 1);
+    loaded->Keep(1, 0);
+  }
+  TokenCounts counts;
+  for (int32_t id = 0; id < static_cast<int32_t>(kVocabularySize); id += 2) counts.Add(id, true);
+  SamplingParams params;
+  params.repetition_penalty = 1.5f;
+  params.logit_bias = {{1, 2.0f}, {3, -100.0f}};
+  const auto transforms = GuessTransforms::After({.params = &params,
+                                                  .counts = &counts,
+                                                  .newest_token_id = 9,
+                                                  .num_output_tokens = 60,
+                                                  .vocabulary_size = kVocabularySize});
+  ASSERT_TRUE(transforms.has_value());
+  const std::vector<std::pair<size_t, GuessLimits>> wanted = {
+      {0, {3, 24}}, {0, {3, 24}}, {1, {3, 0}}, {1, {3, 0}}};
+  ExpectSameProposals(wanted, 1e-4, &*transforms);
+  const std::vector<GuessTree> trees = cuda_.Propose(wanted, &*transforms);
+  EXPECT_NE(trees[0].chances, trees[1].chances);
 }
 
 TEST_F(HeadsCudaTest, ATokenMapAndRoundedActivationsAreHeeded) {

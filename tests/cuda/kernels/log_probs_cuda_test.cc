@@ -313,6 +313,8 @@ TEST_F(ReportRowsCudaTest, EqualsTheReportOfTheCpuAndShowsRowsThatAreNotFinite) 
       for (size_t i = 0; i < want.size(); ++i) {
         EXPECT_EQ(got[row].top[i].token_id, want[i].token_id) << size << " row " << row;
         EXPECT_NEAR(got[row].top[i].log_prob, want[i].log_prob, 1e-5);
+        const float logit = of_row[static_cast<size_t>(want[i].token_id)];
+        EXPECT_NEAR(got[row].top[i].log_prob - got[row].log_prob, logit, 1e-5);
       }
     }
   }

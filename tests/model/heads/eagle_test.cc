@@ -16,7 +16,7 @@
 #include "common/model/heads/eagle/eagle_description.h"
 #include "common/model/heads/eagle/eagle_weights.h"
 #include "common/model/heads/heads_weights.h"
-#include "common/model/heads/level_tree.h"
+#include "common/model/heads/trees/level_tree.h"
 #include "common/model/kv/kv_page_pool.h"
 #include "common/model/language_model.h"
 #include "nlohmann/json.hpp"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/model/heads/guess_tree.h"
+#include "common/model/heads/trees/guess_tree.h"
 #include "common/model/kv/kv_page_pool.h"
 #include "common/model/language_model.h"
 #include "nlohmann/json.hpp"

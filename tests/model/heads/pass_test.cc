@@ -354,7 +354,7 @@ class DoubleOfDevice final : public StepDevice {
     return passes_.size() == 2 ? absl::InternalError("lost") : absl::OkStatus();
   }
   absl::StatusOr<std::vector<std::vector<tandem::Guess>>> LookAhead(
-      std::span<const int32_t> guesses) override {
+      std::span<const int32_t> guesses, int32_t /*count*/) override {
     EXPECT_EQ(guesses.size(), passes_.back().rows.size());
     return std::vector<std::vector<tandem::Guess>>(guesses.size(), {{3, 0.5f}});
   }

@@ -55,14 +55,14 @@ class DoubleOfDevice final : public StepDevice {
     }
     return absl::OkStatus();
   }
-  absl::StatusOr<std::vector<std::vector<Guess>>> LookAhead(
-      std::span<const int32_t> guesses) override {
+  absl::StatusOr<std::vector<std::vector<Guess>>> LookAhead(std::span<const int32_t> guesses,
+                                                            int32_t count) override {
     std::vector<std::vector<Guess>> found;
     for (const int32_t guess : guesses) {
       const int64_t value = kept_[static_cast<size_t>(guess)];
       EXPECT_GE(value, 0) << "the guess was kept";
       std::vector<Guess>& tokens = found.emplace_back();
-      for (int32_t i = 0; i < kGuessesOfHead; ++i) {
+      for (int32_t i = 0; i < count; ++i) {
         tokens.push_back({static_cast<int32_t>((value + i * 7) % 500), 0.12f});
       }
     }

@@ -128,7 +128,8 @@ absl::Status CudaHeads::Enqueue(std::span<const GuessOrder> orders, size_t num_h
   const ProductRows* last = nullptr;
   TANDEM_RETURN_IF_ERROR(Transform(orders.size(), num_heads, &last));
   TANDEM_RETURN_IF_ERROR(ComputeLogits(*last, orders.size(), num_heads));
-  return likeliest_.Enqueue(backend_, rows, heads_.front().output.out_features);
+  return likeliest_.Enqueue(backend_, rows, heads_.front().output.out_features,
+                            MostGuessesOf(orders));
 }
 
 absl::Status CudaHeads::Transform(size_t num_orders, size_t num_heads, const ProductRows** last) {
@@ -185,12 +186,11 @@ void CudaHeads::Grow(std::span<GuessOrder> orders, size_t num_heads) const {
   std::vector<std::vector<Guess>> guesses(num_heads);
   for (size_t i = 0; i < orders.size(); ++i) {
     for (size_t head = 0; head < num_heads; ++head) {
-      guesses[head].clear();
-      for (const TopLogProb& top : likeliest_.Of(head * orders.size() + i)) {
-        guesses[head].push_back(OfTarget(weights_.token_map, GuessOf(top)));
-      }
+      guesses[head] = likeliest_.Of(head * orders.size() + i, GuessesOf(orders[i]));
+      for (Guess& guess : guesses[head]) guess = OfTarget(weights_.token_map, guess);
     }
-    orders[i].tree = GrowGuessTree(guesses, orders[i].limits);
+    orders[i].tree = GrowGuessTree(guesses, orders[i].limits,
+                                   AdjustmentBy(orders[i].transforms, /*sharpness=*/1));
   }
 }
 

@@ -131,30 +131,30 @@ absl::Status CudaSteps::KeepGuesses(const StepPass& pass) {
 // ---------------------------------------------------------------- tokens
 
 absl::StatusOr<std::vector<std::vector<Guess>>> CudaSteps::LookAhead(
-    std::span<const int32_t> guesses) {
+    std::span<const int32_t> guesses, int32_t count) {
   std::vector<std::vector<Guess>> found(guesses.size());
   for (size_t begin = 0; begin < guesses.size(); begin += kMaxLooks) {
-    const size_t count = std::min(guesses.size() - begin, kMaxLooks);
+    const size_t rows = std::min(guesses.size() - begin, kMaxLooks);
     TANDEM_RETURN_IF_ERROR(
-        LookAhead(guesses.subspan(begin, count), std::span(found).subspan(begin, count)));
+        LookAhead(guesses.subspan(begin, rows), count, std::span(found).subspan(begin, rows)));
   }
   return found;
 }
 
-absl::Status CudaSteps::LookAhead(std::span<const int32_t> guesses,
+absl::Status CudaSteps::LookAhead(std::span<const int32_t> guesses, int32_t count,
                                   std::span<std::vector<Guess>> found) {
-  const absl::Status enqueued = EnqueueLooks(guesses);
+  const absl::Status enqueued = EnqueueLooks(guesses, count);
   // After a failure too, no copy from or to the pinned memory may still be pending.
   absl::Status done = stream_->Wait();
   TANDEM_RETURN_IF_ERROR(enqueued);
   TANDEM_RETURN_IF_ERROR(done);
   for (size_t i = 0; i < guesses.size(); ++i) {
-    for (const TopLogProb& top : likeliest_.Of(i)) found[i].push_back(GuessOf(top));
+    found[i] = likeliest_.Of(i, count);
   }
   return absl::OkStatus();
 }
 
-absl::Status CudaSteps::EnqueueLooks(std::span<const int32_t> guesses) {
+absl::Status CudaSteps::EnqueueLooks(std::span<const int32_t> guesses, int32_t count) {
   const size_t rows = guesses.size();
   const size_t hidden = model_.hidden_size;
   std::copy(guesses.begin(), guesses.end(), static_cast<int32_t*>(sent_looks_.data()));
@@ -170,7 +170,7 @@ absl::Status CudaSteps::EnqueueLooks(std::span<const int32_t> guesses) {
   TANDEM_RETURN_IF_ERROR(
       layer_.Product(output_, layer_.normed(),
                      {.data = backend_.logits_memory(), .stride = backend_.logits_stride()}));
-  return likeliest_.Enqueue(backend_, rows, output_.out_features);
+  return likeliest_.Enqueue(backend_, rows, output_.out_features, count);
 }
 
 }  // namespace tandem

@@ -37,7 +37,8 @@ class CudaSteps : public StepDevice, public CudaDrafter {
   absl::Status Check() const override { return absl::OkStatus(); }
   // These functions enqueue work. LookAhead waits for it.
   absl::Status Run(const StepPass& pass) final;
-  absl::StatusOr<std::vector<std::vector<Guess>>> LookAhead(std::span<const int32_t> guesses) final;
+  absl::StatusOr<std::vector<std::vector<Guess>>> LookAhead(std::span<const int32_t> guesses,
+                                                            int32_t count) final;
 
  protected:
   // `model` describes the layers. `backend` computes the target's passes. Both must outlive this
@@ -78,8 +79,9 @@ class CudaSteps : public StepDevice, public CudaDrafter {
 
   absl::Status SendNumbers(const StepPass& pass);
   absl::Status KeepGuesses(const StepPass& pass);
-  absl::Status LookAhead(std::span<const int32_t> guesses, std::span<std::vector<Guess>> found);
-  absl::Status EnqueueLooks(std::span<const int32_t> guesses);
+  absl::Status LookAhead(std::span<const int32_t> guesses, int32_t count,
+                         std::span<std::vector<Guess>> found);
+  absl::Status EnqueueLooks(std::span<const int32_t> guesses, int32_t count);
 
   const ModelDescription& model_;
   const CudaBackend& backend_;

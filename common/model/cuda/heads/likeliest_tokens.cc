@@ -1,12 +1,13 @@
 #include "common/model/cuda/heads/likeliest_tokens.h"
 
-#include "common/model/heads/guess_tree.h"
+#include <algorithm>
+
 #include "common/status.h"
 #include "kernels/sampling/log_probs_report.h"
 
 namespace tandem {
 
-static_assert(kGuessesOfHead <= kMaxTopLogProbs);
+static_assert(kGuessesToTransform <= kMaxTopLogProbs);
 
 absl::Status LikeliestTokens::Start(const DeviceStream* stream) {
   stream_ = stream;
@@ -15,20 +16,24 @@ absl::Status LikeliestTokens::Start(const DeviceStream* stream) {
 }
 
 absl::Status LikeliestTokens::Enqueue(const CudaBackend& backend, size_t rows,
-                                      size_t vocabulary_size) {
+                                      size_t vocabulary_size, int32_t count) {
   TANDEM_RETURN_IF_ERROR(ReportRows({.rows = rows,
                                      .vocabulary_size = vocabulary_size,
                                      .stride = backend.logits_stride(),
                                      .logits = backend.logits_memory(),
-                                     .num_top = kGuessesOfHead,
+                                     .num_top = count,
                                      .reports = device_reports_},
                                     stream_->get()));
   return stream_->Copy(reports_.data(), device_reports_, rows * sizeof(*device_reports_));
 }
 
-std::span<const TopLogProb> LikeliestTokens::Of(size_t row) const {
+std::vector<Guess> LikeliestTokens::Of(size_t row, int32_t count) const {
   const DeviceReport& report = static_cast<const DeviceReport*>(reports_.data())[row];
-  return std::span(report.top).first(static_cast<size_t>(report.num_top));
+  std::vector<Guess> guesses;
+  for (int32_t i = 0; i < std::min(report.num_top, count); ++i) {
+    guesses.push_back(GuessOf(report.top[i], report.log_prob));
+  }
+  return guesses;
 }
 
 }  // namespace tandem

@@ -8,12 +8,28 @@
 namespace tandem {
 namespace {
 
-// Turns what the newest token's row says into chances of the next token. It is the target's own
-// distribution, and a greedy target takes its likeliest token.
-void SharpenOwn(std::vector<Guess>& guesses, double temperature) {
-  if (temperature > 0 || guesses.empty()) return Sharpen(guesses, temperature);
+// The newest token's row is the target's own distribution of the next token, and a greedy target
+// takes its likeliest token.
+void KeepLikeliest(std::vector<Guess>& guesses) {
+  if (guesses.empty()) return;
   guesses.erase(guesses.begin() + 1, guesses.end());
   guesses.front().chance = 1;
+}
+
+// Returns the tree of an order. `guesses` has the likeliest tokens of its rows, that of the newest
+// token first, with their chances at temperature 1.
+GuessTree TreeOf(const GuessOrder& order, std::span<std::vector<Guess>> guesses) {
+  const bool is_greedy = order.temperature <= 0;
+  for (std::vector<Guess>& of_row : guesses) Sharpen(of_row, order.temperature);
+  if (order.transforms == nullptr) {
+    if (is_greedy) KeepLikeliest(guesses.front());
+    return GrowGuessTree(guesses, order.limits);
+  }
+  return GrowGuessTree(guesses, order.limits,
+                       [&](std::span<const int32_t> path, std::vector<Guess>& after) {
+                         order.transforms->Apply(path, SharpnessAt(order.temperature), after);
+                         if (is_greedy && path.empty()) KeepLikeliest(after);
+                       });
 }
 
 }  // namespace
@@ -73,18 +89,17 @@ absl::Status LookAheadDrafter::Guess(const std::vector<Begun>& begun) {
   progress_.fetch_add(1, std::memory_order_relaxed);
   std::vector<int32_t> looks(pass_.rows.size());
   std::iota(looks.begin(), looks.end(), 0);
+  int32_t count = kGuessesOfHead;
+  for (const Begun& each : begun) count = std::max(count, GuessesOf(*each.order));
   TANDEM_ASSIGN_OR_RETURN(std::vector<std::vector<tandem::Guess>> guesses,
-                          device_->LookAhead(looks));
+                          device_->LookAhead(looks, count));
   progress_.fetch_add(1, std::memory_order_relaxed);
   std::span<std::vector<tandem::Guess>> left = guesses;
   for (const Begun& each : begun) {
     const std::span<std::vector<tandem::Guess>> of_order = left.first(each.num_rows);
     left = left.subspan(each.num_rows);
-    SharpenOwn(of_order.front(), each.order->temperature);
-    for (std::vector<tandem::Guess>& ahead : of_order.subspan(1)) {
-      Sharpen(ahead, each.order->temperature);
-    }
-    each.order->tree = GrowGuessTree(of_order, each.order->limits);
+    for (std::vector<tandem::Guess>& of_row : of_order) KeepFirst(GuessesOf(*each.order), of_row);
+    each.order->tree = TreeOf(*each.order, of_order);
   }
   return absl::OkStatus();
 }

@@ -1,14 +1,14 @@
 // A tree of guesses that grows level by level (Li et al. 2024, "EAGLE-2", arXiv 2406.16858, section
 // 4). A guess depends on its path.
-#ifndef TANDEM_COMMON_MODEL_HEADS_LEVEL_TREE_H_
-#define TANDEM_COMMON_MODEL_HEADS_LEVEL_TREE_H_
+#ifndef TANDEM_COMMON_MODEL_HEADS_TREES_LEVEL_TREE_H_
+#define TANDEM_COMMON_MODEL_HEADS_TREES_LEVEL_TREE_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "common/model/heads/guess_tree.h"
+#include "common/model/heads/trees/guess_tree.h"
 
 namespace tandem {
 
@@ -27,6 +27,8 @@ class LevelTree {
   void Add(int32_t parent, std::span<const Guess> guesses);
 
   const Node& node(int32_t index) const { return nodes_[static_cast<size_t>(index)]; }
+  // Returns the tokens from the first one to a node. -1: none.
+  std::vector<int32_t> PathTo(int32_t index) const;
   // Returns the likeliest nodes of a level, likeliest first: at most `count`, and only those whose
   // paths have at least this chance.
   std::vector<int32_t> Likeliest(uint32_t level, size_t count, double least_path_chance) const;
@@ -39,4 +41,4 @@ class LevelTree {
 
 }  // namespace tandem
 
-#endif  // TANDEM_COMMON_MODEL_HEADS_LEVEL_TREE_H_
+#endif  // TANDEM_COMMON_MODEL_HEADS_TREES_LEVEL_TREE_H_

@@ -1,4 +1,4 @@
-#include "common/model/heads/level_tree.h"
+#include "common/model/heads/trees/level_tree.h"
 
 #include <algorithm>
 #include <numeric>
@@ -12,6 +12,13 @@ void LevelTree::Add(int32_t parent, std::span<const Guess> guesses) {
     if (!(guess.chance > 0)) continue;
     nodes_.push_back({guess.token_id, parent, guess.chance, path * guess.chance, level});
   }
+}
+
+std::vector<int32_t> LevelTree::PathTo(int32_t index) const {
+  std::vector<int32_t> path;
+  for (; index >= 0; index = node(index).parent) path.push_back(node(index).token_id);
+  std::reverse(path.begin(), path.end());
+  return path;
 }
 
 std::vector<int32_t> LevelTree::Likeliest(uint32_t level, size_t count,
