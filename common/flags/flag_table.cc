@@ -233,8 +233,10 @@ constexpr Flag kFlags[] = {
      .words = "model|suffix|ngram|retrieval|recycling|medusa|blockwise|eagle|layer_skip|pass|auto|"
               "all",
      .help = "These drafters are compared, each with every draft length. auto is the server's "
-             "choice, and all stands for every drafter that the server has. Without the flag, only "
-             "auto is measured."},
+             "choice, and all stands for every drafter that the server has, and, if the command "
+             "starts the server, for every kind of heads in --heads, in --heads-folder or beside "
+             "the embedded target. Without the flag, auto is measured, and the heads of --heads if "
+             "it has several folders."},
     {.name = "--modes",
      .programs = kBench,
      .group = "Measurement",
@@ -626,7 +628,17 @@ constexpr Flag kFlags[] = {
          "target itself expected after each token (recycling). medusa, blockwise, eagle, "
          "layer_skip and pass draft beside the target (--heads)."},
     {.name = "--heads",
-     .programs = kVerifier | kSupervisors,
+     .programs = kBench,
+     .group = "Speculation",
+     .value = "DIR[,DIR…]",
+     .handed_to = kVerifier,
+     .help =
+         "These heads are measured: folders of Medusa heads, of a layer of EAGLE, with a list of "
+         "layers to leave out, or of look-ahead embeddings. Several folders are swapped in one "
+         "after the other. With one folder, its heads are one of the server's drafters, and "
+         "--drafters says which are measured."},
+    {.name = "--heads",
+     .programs = kVerifier | kServe | kGenerate | kBenchServe | kTokenize | kInfo,
      .group = "Speculation",
      .value = "DIR",
      .handed_to = kVerifier,
@@ -635,7 +647,15 @@ constexpr Flag kFlags[] = {
          "layer of EAGLE, with a list of layers to leave out, or of look-ahead embeddings. They "
          "are one of the --drafters unless they are given."},
     {.name = "--heads-folder",
-     .programs = kVerifier | kSupervisors,
+     .programs = kBench,
+     .group = "Speculation",
+     .value = "DIR",
+     .handed_to = kVerifier,
+     .help =
+         "The kinds of heads that --drafters names are those of the folders in this folder, which "
+         "are swapped in one after the other. all stands for all of them that fit the target."},
+    {.name = "--heads-folder",
+     .programs = kVerifier | kServe | kGenerate | kBenchServe | kTokenize | kInfo,
      .group = "Speculation",
      .value = "DIR",
      .handed_to = kVerifier,

@@ -11,7 +11,7 @@ namespace tandem::cli {
 
 // Measures. Shows progress on `console.err` and prints the table to `console.out`. Returns the exit
 // code.
-int Bench(const BenchOptions& options, const std::string& command_line, Console& console);
+int Bench(BenchOptions options, const std::string& command_line, Console& console);
 
 }  // namespace tandem::cli
 

@@ -1,5 +1,6 @@
 #include "services/cli/bench/bench_options.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -34,6 +35,19 @@ void BindBench(FlagParser& parser, BenchArguments& arguments) {
 }
 
 }  // namespace
+
+std::vector<std::string> BenchOptions::KindsOfHeads() const {
+  std::vector<std::string> kinds;
+  for (const std::string& name : drafters) {
+    const bool is_new = std::find(kinds.begin(), kinds.end(), name) == kinds.end();
+    if (is_new && IsSelfDrafter(name)) kinds.push_back(name);
+  }
+  return kinds;
+}
+
+bool BenchOptions::compares_all_heads() const {
+  return std::find(drafters.begin(), drafters.end(), "all") != drafters.end();
+}
 
 Parsed<BenchOptions> ParseBench(std::vector<std::string> arguments) {
   auto parsed = ParseOptions<BenchArguments>(

@@ -22,7 +22,8 @@ struct BenchOptions {
   // Largest numbers of tokens of a tree. Each draft length is measured with each of them. Empty:
   // the requests do not limit it.
   std::vector<int> max_tree_nodes;
-  // Drafters that are compared; "auto" is the server's choice, and "all" every drafter it has.
+  // Drafters that are compared; "auto" is the server's choice, and "all" every drafter it has, or
+  // can have if its heads can be swapped.
   std::vector<std::string> drafters;  // empty: the server's choice alone
   std::vector<std::string> modes = {"greedy", "sampled"};
   int pairs = 20;         // number of pairs: a run of each draft length and a run of plain decoding
@@ -33,6 +34,11 @@ struct BenchOptions {
   uint64_t seed = 1;  // seed of the first sampled run; each further run adds one
   std::string json;   // file for the results; empty: none
   ColorMode color = ColorMode::kAuto;
+
+  // Returns the kinds of heads that --drafters names, each once.
+  std::vector<std::string> KindsOfHeads() const;
+  // Whether --drafters asks for all heads of the server.
+  bool compares_all_heads() const;
 };
 
 // `arguments` are the arguments after the command's name.

@@ -1,10 +1,13 @@
 #include "services/cli/bench/bench_report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/cli/supervisor/lookup_names.h"
 #include "services/cli/terminal/table.h"
 
 namespace tandem::cli {
@@ -15,26 +18,39 @@ double PerRound(double seconds, int64_t rounds) {
   return rounds > 0 ? seconds / static_cast<double>(rounds) : 0;
 }
 
-constexpr size_t kColumnWidths[] = {7, 10, 8, 10, 9, 15, 10, 10, 6, 10, 10, 10, 10, 6, 6, 9, 10, 8};
+constexpr size_t kDrafterColumn = 1;
+
+// Returns the widths of the columns. That of the drafters has room for each label.
+std::vector<size_t> ColumnWidths(const std::vector<BenchRow>& rows) {
+  std::vector<size_t> widths = {7, 10, 8, 10, 9, 15, 10, 10, 6, 10, 10, 10, 10, 6, 6, 8, 9, 10, 8};
+  for (const BenchRow& row : rows) {
+    const std::string label = DrafterLabel(row.measured);
+    const auto room = 1 + std::count_if(label.begin(), label.end(), [](char c) {
+                        return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+                      });
+    widths[kDrafterColumn] = std::max(widths[kDrafterColumn], static_cast<size_t>(room));
+  }
+  return widths;
+}
 
 std::string IntervalCell(const RatioInterval& speedup) {
   if (!speedup.is_shown()) return "few pairs";
   return Number(speedup.low, 2) + " – " + Number(speedup.high, 2);
 }
 
-std::string DrafterLabel(const std::string& drafter) { return drafter.empty() ? "auto" : drafter; }
+std::string NameOf(const std::string& drafter) { return drafter.empty() ? "auto" : drafter; }
 
 std::vector<std::string> RowCells(const BenchRow& row) {
   const TimeSplit& seconds = row.totals.seconds();
   const int64_t rounds = row.totals.rounds();
-  const bool drafts = row.draft_length != 0;
+  const bool drafts = row.measured.draft_length != 0;
   const auto if_drafts = [drafts](const std::string& text) { return drafts ? text : "–"; };
   const auto if_predicted = [&row](const std::string& text) {
     return row.has_predictions() ? text : "–";
   };
   return {row.mode,
-          drafts ? DrafterLabel(row.drafter) : "–",
-          DraftSizeName({row.drafter, row.draft_length, row.max_tree_nodes}),
+          DrafterLabel(row.measured),
+          DraftSizeName(row.measured),
           Number(row.totals.TokensPerSecond(), 0),
           drafts ? Number(row.speedup.ratio, 2) + "×" : "1×",
           if_drafts(IntervalCell(row.speedup)),
@@ -47,12 +63,35 @@ std::vector<std::string> RowCells(const BenchRow& row) {
           Number(1e3 * PerRound(seconds.router, rounds), 2),
           if_drafts(Number(row.cost_ratio, 2)),
           if_drafts(Number(row.rows_cost, 2)),
+          if_drafts(Number(row.limit, 2) + "×"),
           if_predicted(Number(row.predicted_speedup, 2) + "×"),
           if_predicted(Number(row.predicted_speedup_measured, 2) + "×"),
           if_predicted(row.operations_factor ? Number(*row.operations_factor, 2) + "×" : "?")};
 }
 
+// Returns a line for each row with drafts: the share of the tested tokens that was accepted at each
+// position of a draft.
+std::string AcceptanceLines(const std::vector<BenchRow>& rows, std::span<const size_t> widths) {
+  std::string text;
+  for (const BenchRow& row : rows) {
+    const std::vector<double> alphas = row.totals.AlphaPerPosition();
+    if (row.measured.draft_length == 0 || alphas.empty()) continue;
+    text += TableLine({row.mode, DrafterLabel(row.measured), DraftSizeName(row.measured)},
+                      widths.first(3));
+    for (const double alpha : alphas) absl::StrAppend(&text, "  ", Number(alpha, 2));
+    text += "\n";
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string DrafterLabel(const BenchCase& measured) {
+  const bool has_other_name =
+      !measured.heads.empty() && measured.heads != measured.drafter && measured.heads != kNoHeads;
+  const std::string heads = has_other_name ? " (" + measured.heads + ")" : "";
+  return (measured.draft_length == 0 ? "–" : NameOf(measured.drafter)) + heads;
+}
 
 std::string DraftSizeName(const BenchCase& measured) {
   std::string name =
@@ -64,14 +103,15 @@ std::string DraftSizeName(const BenchCase& measured) {
 BenchRow::BenchRow(const BenchCell& cell, const RunTotals& plain,
                    std::optional<double> operations_ratio)
     : mode(cell.mode),
-      drafter(cell.measured.drafter),
-      draft_length(cell.measured.draft_length),
-      max_tree_nodes(cell.measured.max_tree_nodes),
+      measured(cell.measured),
       totals(cell.totals),
       speedup(MeanRatio(cell.speedups)) {
-  if (draft_length == 0 || totals.drafted() == 0) return;
+  if (measured.draft_length == 0) return;
   const double plain_step = PerRound(plain.seconds().verify, plain.rounds());
   const TimeSplit& seconds = totals.seconds();
+  const double pass = PerRound(seconds.draft + seconds.verify, totals.rounds());
+  if (pass > 0) limit = totals.TokensPerPass() * plain_step / pass;
+  if (totals.drafted() == 0) return;
   costs.plain_round = PerRound(plain.seconds().Total(), plain.rounds());
   costs.draft_step = PerRound(seconds.draft, totals.drafted());
   costs.verify_round =
@@ -84,11 +124,23 @@ BenchRow::BenchRow(const BenchCell& cell, const RunTotals& plain,
   }
   if (!has_predictions()) return;
   const double alpha = totals.Alpha();
-  predicted_speedup = PredictedSpeedup(alpha, draft_length, cost_ratio);
-  predicted_speedup_measured = PredictedSpeedup(alpha, draft_length, costs);
-  if (operations_ratio) {
-    operations_factor = OperationsFactor(alpha, draft_length, *operations_ratio);
+  int length = measured.draft_length;
+  const bool is_heads = IsSelfDrafter(measured.drafter);
+  if (is_heads && totals.draft_rounds() > 0) {
+    const auto mean = std::lround(static_cast<double>(totals.drafted()) /
+                                  static_cast<double>(totals.draft_rounds()));
+    length = std::min(length, static_cast<int>(mean));
   }
+  predicted_speedup = PredictedSpeedup(alpha, length, cost_ratio);
+  predicted_speedup_measured = PredictedSpeedup(alpha, length, costs);
+  if (operations_ratio && !is_heads) {
+    operations_factor = OperationsFactor(alpha, length, *operations_ratio);
+  }
+}
+
+bool BenchRow::has_predictions() const {
+  return measured.draft_length > 0 && measured.max_tree_nodes.value_or(0) == 0 &&
+         !IsLookup(measured.drafter);
 }
 
 std::vector<BenchRow> MakeRows(const std::vector<BenchCell>& cells,
@@ -96,7 +148,8 @@ std::vector<BenchRow> MakeRows(const std::vector<BenchCell>& cells,
   std::vector<BenchRow> rows;
   for (const BenchCell& cell : cells) {
     const auto plain = std::find_if(cells.begin(), cells.end(), [&cell](const BenchCell& other) {
-      return other.mode == cell.mode && other.measured.draft_length == 0;
+      return other.mode == cell.mode && other.measured.heads == cell.measured.heads &&
+             other.measured.draft_length == 0;
     });
     if (plain != cells.end()) rows.emplace_back(cell, plain->totals, operations_ratio);
   }
@@ -112,30 +165,34 @@ std::string RenderTable(const std::vector<BenchRow>& rows, const BenchContext& c
                      palette.Dim(absl::StrFormat("%d prompts, %d tokens a run, one stream",
                                                  context.prompts, context.max_tokens)) +
                      "\n\n";
+  const std::vector<size_t> widths = ColumnWidths(rows);
   text +=
       palette.Dim(TableLine({"", "", "", "", "", "", "tokens", "accepted", "", "draft", "transfer",
-                             "verify", "router", "", "K+1", "theorem", "measured", "ops"},
-                            kColumnWidths)) +
+                             "verify", "router", "", "K+1", "", "theorem", "measured", "ops"},
+                            widths)) +
       "\n";
   text += palette.Dim(TableLine({"mode", "drafter", "K", "tokens/s", "speedup", "95 % interval",
                                  "per pass", "/drafted", "α", "ms/round", "ms/round", "ms/round",
-                                 "ms/round", "c", "rows", "3.8", "costs", "factor"},
-                                kColumnWidths)) +
+                                 "ms/round", "c", "rows", "limit", "3.8", "costs", "factor"},
+                                widths)) +
           "\n";
-  const std::string* mode = nullptr;
+  const BenchRow* before = nullptr;
   for (const BenchRow& row : rows) {
-    if (mode != nullptr && *mode != row.mode) text += "\n";
-    mode = &row.mode;
-    const std::string line = TableLine(RowCells(row), kColumnWidths);
+    const bool begins_anew = before != nullptr && (before->mode != row.mode ||
+                                                   before->measured.heads != row.measured.heads);
+    if (begins_anew) text += "\n";
+    before = &row;
+    const std::string line = TableLine(RowCells(row), widths);
     text += (row.speedup.is_shown() && row.speedup.low > 1 ? palette.Good(line) : line) + "\n";
   }
-  text += "\n";
+  text += "\n" + palette.Dim("α by position:") + "\n" + AcceptanceLines(rows, widths) + "\n";
   text +=
       palette.Dim(
           "speedup: ratio to plain decoding's tokens/s in the same pair, geometric mean and t "
           "interval (from 5 pairs on: --pairs).\n"
           "c: time of a draft step over a plain target step. K+1 rows: time of a verify pass "
           "over a plain step.\n"
+          "limit: the speedup, if messages and the router took no time.\n"
           "theorem 3.8: prediction from α and c. measured costs: prediction with the measured "
           "K+1 rows and overhead.\n"
           "ops factor: ratio to plain decoding's arithmetic operations, theorem 3.11 (Leviathan "
@@ -157,13 +214,15 @@ nlohmann::json ToJson(const std::vector<BenchRow>& rows, const BenchContext& con
                          {"rows", nlohmann::json::array()}};
   for (const BenchRow& row : rows) {
     const RunTotals& totals = row.totals;
+    const BenchCase& measured = row.measured;
     const TimeSplit& seconds = totals.seconds();
     nlohmann::json cell = {
         {"mode", row.mode},
         {"drafter",
-         row.draft_length == 0 ? nlohmann::json() : nlohmann::json(DrafterLabel(row.drafter))},
-        {"draft_length", row.draft_length == kAutoDraftLength ? nlohmann::json("auto")
-                                                              : nlohmann::json(row.draft_length)},
+         measured.draft_length == 0 ? nlohmann::json() : nlohmann::json(NameOf(measured.drafter))},
+        {"draft_length", measured.draft_length == kAutoDraftLength
+                             ? nlohmann::json("auto")
+                             : nlohmann::json(measured.draft_length)},
         {"tokens", totals.tokens()},
         {"tokens_per_second", totals.TokensPerSecond()},
         {"tokens_per_pass", totals.TokensPerPass()},
@@ -173,8 +232,9 @@ nlohmann::json ToJson(const std::vector<BenchRow>& rows, const BenchContext& con
           {"transfer", PerRound(seconds.transfer, totals.rounds())},
           {"verify", PerRound(seconds.verify, totals.rounds())},
           {"router", PerRound(seconds.router, totals.rounds())}}}};
-    if (row.max_tree_nodes.has_value()) cell["max_tree_nodes"] = *row.max_tree_nodes;
-    if (row.draft_length != 0) {
+    if (measured.max_tree_nodes.has_value()) cell["max_tree_nodes"] = *measured.max_tree_nodes;
+    if (!measured.heads.empty()) cell["heads"] = measured.heads;
+    if (measured.draft_length != 0) {
       cell["drafted_tokens"] = totals.drafted();
       cell["accepted_tokens"] = totals.accepted();
       cell["tested_tokens"] = totals.tested();
@@ -193,6 +253,7 @@ nlohmann::json ToJson(const std::vector<BenchRow>& rows, const BenchContext& con
       cell["round_overhead_seconds"] = row.costs.round_overhead;
       cell["cost_ratio"] = row.cost_ratio;
       cell["rows_cost"] = row.rows_cost;
+      cell["limit"] = row.limit;
     }
     if (row.has_predictions()) {
       cell["predicted_speedup_theorem_3_8"] = row.predicted_speedup;

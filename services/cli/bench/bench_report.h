@@ -17,13 +17,21 @@ namespace tandem::cli {
 // A draft length that stands for the server's choice in each round.
 inline constexpr int kAutoDraftLength = -1;
 
+// The name of no heads, in a swap of heads.
+inline constexpr char kNoHeads[] = "none";
+
 // What is compared with plain decoding.
 struct BenchCase {
   std::string drafter;   // as a request names it; empty: the server's choice
   int draft_length = 0;  // 0: plain decoding; may be kAutoDraftLength
   // Tokens of a tree, as a request limits them. None: the request does not.
   std::optional<int> max_tree_nodes = std::nullopt;
+  // Name of the heads that are swapped in, or kNoHeads. Empty: those that the server has anyway.
+  std::string heads = {};
 };
+// Returns "auto" or the drafter, or "–" for plain decoding, and the name of the heads if it is not
+// that of the drafter.
+std::string DrafterLabel(const BenchCase& measured);
 // Returns "auto" or the draft length, and "/" with the largest number of tokens of a tree.
 std::string DraftSizeName(const BenchCase& measured);
 
@@ -43,31 +51,29 @@ struct BenchCell {
 //   verify round  (verify seconds - plain rounds * plain step) / rounds with a draft;
 //                 such a round has draft_length + 1 rows
 //   overhead      (transfer + router seconds) / rounds
+//   limit         tokens per pass * plain step / (draft + verify seconds of a pass)
 struct BenchRow {
   BenchRow(const BenchCell& cell, const RunTotals& plain, std::optional<double> operations_ratio);
 
   std::string mode;
-  std::string drafter;
-  int draft_length;
-  std::optional<int> max_tree_nodes;
+  BenchCase measured;
   RunTotals totals;
   RatioInterval speedup;
+  double limit = 0;       // the speedup, if messages and the router took no time
   double cost_ratio = 0;  // c
   double rows_cost = 0;   // verify round / plain step; Theorem 3.8 assumes 1
   RoundCosts costs{};
   // The predictions assume a draft of constant length in every round, because the theorems do. A
   // server's choice of lengths has none, a lookup has a draft in some rounds only, and a tree is no
-  // chain.
-  bool has_predictions() const {
-    return draft_length > 0 && max_tree_nodes.value_or(0) == 0 &&
-           (drafter.empty() || drafter == "model");
-  }
+  // chain. Heads may guess fewer tokens than a draft may have, so their mean length counts.
+  bool has_predictions() const;
   double predicted_speedup = 0;             // Theorem 3.8
   double predicted_speedup_measured = 0;    // with the measured cost of a round
   std::optional<double> operations_factor;  // Theorem 3.11; empty if the models' sizes are unknown
 };
 
-// Makes the rows of every mode in which plain decoding was measured.
+// Makes the rows of every mode in which plain decoding was measured. Each is compared with plain
+// decoding while the server had the same heads.
 std::vector<BenchRow> MakeRows(const std::vector<BenchCell>& cells,
                                std::optional<double> operations_ratio);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "services/cli/bench/model_operations.h"
+#include "services/cli/bench/predictions.h"
 #include "tests/support/temp_dir.h"
 
 namespace tandem::cli {
@@ -127,6 +128,55 @@ TEST(BenchReportTest, ALookupHasNoPredictions) {
   EXPECT_EQ(json["rows"][1]["drafter"], "auto");
   EXPECT_EQ(json["rows"][2]["drafter"], "suffix");
   EXPECT_FALSE(json["rows"][2].contains("predicted_speedup_theorem_3_8"));
+}
+
+TEST(BenchReportTest, TheLimitLeavesOutMessagesAndTheRouter) {
+  // 100 tokens in 42 passes, which take 0.16 s in the drafter and 0.5 s in the verifier.
+  const std::vector<BenchRow> rows = MakeRows({Plain(), Drafted()}, 0.2);
+  EXPECT_THAT(rows[1].limit, DoubleNear(1.0 / (0.160 + 0.500), 1e-12));
+  EXPECT_DOUBLE_EQ(ToJson(rows, {})["rows"][1]["limit"], rows[1].limit);
+  EXPECT_FALSE(ToJson(rows, {})["rows"][0].contains("limit"));
+  BenchCell lookup = Drafted();
+  lookup.measured = {.drafter = "suffix", .draft_length = kAutoDraftLength};
+  EXPECT_DOUBLE_EQ(MakeRows({Plain(), lookup}, 0.2)[1].limit, rows[1].limit);
+}
+
+TEST(BenchReportTest, HeadsAreComparedWithPlainDecodingBesideThem) {
+  BenchCell slow = Plain();  // half as fast as without heads
+  slow.measured.heads = "my-eagle";
+  slow.totals = Totals({101, 0, 0, 0, 0, 0, 0.12, 2.0, 0.08});
+  BenchCell eagle = Drafted();
+  eagle.measured = {.drafter = "eagle", .draft_length = 4, .heads = "my-eagle"};
+  const std::vector<BenchRow> rows = MakeRows({Plain(), Drafted(), slow, eagle}, 0.2);
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_DOUBLE_EQ(rows[3].limit, 2 * rows[1].limit);
+  EXPECT_THAT(rows[3].cost_ratio, DoubleNear(0.1, 1e-12));
+  // The heads guess two tokens, however long a draft may be.
+  EXPECT_THAT(rows[3].predicted_speedup,
+              DoubleNear(PredictedSpeedup(rows[3].totals.Alpha(), 2, 0.1), 1e-12));
+  EXPECT_FALSE(rows[3].operations_factor.has_value());
+  const nlohmann::json json = ToJson(rows, {});
+  EXPECT_FALSE(json["rows"][1].contains("heads"));
+  EXPECT_EQ(json["rows"][2]["heads"], "my-eagle");
+  EXPECT_EQ(json["rows"][3]["drafter"], "eagle");
+  const std::string table = RenderTable(rows, {}, Palette(false));
+  EXPECT_THAT(table, ContainsRegex("greedy +– \\(my-eagle\\) +0"));
+  EXPECT_THAT(table, ContainsRegex("greedy +eagle \\(my-eagle\\) +4"));
+}
+
+TEST(BenchReportTest, AcceptanceIsShownByPosition) {
+  v1::Completion completion;
+  completion.mutable_usage()->set_completion_tokens(9);
+  v1::SpeculationStats* stats = completion.mutable_speculation();
+  stats->set_num_drafts(4);
+  stats->set_num_draft_tokens(8);
+  for (const int accepted : {3, 1}) stats->add_num_accepted_tokens_per_position(accepted);
+  for (const int tested : {4, 3}) stats->add_num_tested_tokens_per_position(tested);
+  BenchCell cell = Drafted();
+  cell.totals = RunTotals();
+  cell.totals.Add(completion);
+  EXPECT_THAT(RenderTable(MakeRows({Plain(), cell}, 0.2), {}, Palette(false)),
+              ContainsRegex("greedy +auto +2  0.75  0.33\n"));
 }
 
 TEST(BenchReportTest, FewerThanFivePairsHaveNoInterval) {
