@@ -436,6 +436,17 @@ TEST(CommandLineTest, TheShortHelpOfGenerateNamesWhatPeopleLookFor) {
   }
 }
 
+TEST(CommandLineTest, TheShortHelpsNameTheHeads) {
+  EXPECT_THAT(HelpText({"help", "serve"}), HasSubstr("--heads"));
+  EXPECT_THAT(HelpText({"help", "bench"}), HasSubstr("--heads"));
+}
+
+TEST(CommandLineTest, ARequestCanNameTheDraftModel) {
+  const auto model = MustParse<GenerateOptions>({"generate", "x", "--drafter", "model"});
+  EXPECT_EQ(model.request.speculation().drafter(), "model");
+  EXPECT_EQ(model.session.server.drafter, "model");
+}
+
 TEST(CommandLineTest, FlagsOfOtherServersPointToOurs) {
   EXPECT_THAT(UsageMessage({"serve", "--model", "m"}),
               HasSubstr("there is no option \"--model\"; here it is --target (a folder"));

@@ -1,5 +1,7 @@
 """Tests which requests are refused, with which status and which words, and that no other client notices."""
 
+import subprocess
+
 import grpc
 import pytest
 
@@ -315,3 +317,19 @@ def test_a_draining_server_is_unavailable_and_finishes_what_runs(tmp_path):
     assert output.bytes == want
     assert server.process.wait(25) == 0
     channel.close()
+
+
+def test_a_draft_model_that_the_server_does_not_have_is_refused(servers):
+    server = servers(target=harness.TALES_TARGET, drafter="none", max_slots=1)
+    with pytest.raises(grpc.RpcError) as error:
+        server.generate("Once", max_tokens=4, drafter="model")
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert error.value.details() == ('speculation.drafter: got "model", allowed: "prediction", "suffix", "ngram", "recycling", "none", or '
+                                     'empty (no draft model is attached)')
+    done = harness.run_cli("generate", "--target", str(harness.TALES_TARGET), "--drafter", "model", "Once")
+    assert done.returncode == 1 and 'speculation.drafter: got "model", allowed: "prediction"' in done.stderr
+    done = harness.run_cli("serve", "--target", str(harness.TALES_TARGET), "--drafters", "suffix,model")
+    assert done.returncode == 2 and '--drafters: got "model", allowed without a draft model: the others' in done.stderr
+    router = subprocess.run([str(harness.BINARY_DIR / "bin" / "tandem-router"), "--target", str(harness.TALES_TARGET), "--verifier",
+                             "127.0.0.1:1", "--drafters", "model"], capture_output=True, text=True, timeout=30)
+    assert router.returncode == 2 and "--drafters: got model, allowed without a draft worker: the others" in router.stderr

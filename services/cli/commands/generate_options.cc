@@ -62,7 +62,7 @@ void BindSpeculation(FlagParser& parser, v1::SpeculationParams* params, ServerOp
     if (v == "none") {
       params->set_enabled(false);
       server.drafter = "none";
-    } else if (v != "model") {
+    } else {
       params->set_drafter(v);
       // Lookups and heads need no draft worker.
       if (IsLookup(v) || IsSelfDrafter(v)) server.drafter = "none";

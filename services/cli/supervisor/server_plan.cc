@@ -290,7 +290,9 @@ absl::StatusOr<ModelFolders> FindModels(const ServerOptions& options) {
   TANDEM_RETURN_IF_ERROR(CheckFolder("--target", models.target.folder));
   if (options.drafter == "none") models.drafts.clear();
   if (models.drafts.empty() && Lists(options, "model")) {
-    return InvalidArgument("--drafters: \"model\" needs a draft model (--draft DIR)");
+    return InvalidArgument(
+        "--drafters: got \"model\", allowed without a draft model: the others (--draft DIR names a "
+        "draft model)");
   }
   for (const NamedModel& draft : models.drafts) {
     TANDEM_RETURN_IF_ERROR(CheckFolder("--draft", draft.folder));

@@ -80,7 +80,7 @@ void BindFlags(FlagParser& parser, RouterOptions& options) {
   BindSecurity(parser, options);
 }
 
-// Reads the lists of drafters. Returns a complaint, or "".
+// Reads the lists of drafters. `given`: somebody gave --drafters. Returns a complaint, or "".
 std::string SetDrafters(bool given, RouterOptions* options) {
   const bool has_corpus = !options->retrieval.empty();
   options->engine.has_corpus = has_corpus;
@@ -90,6 +90,10 @@ std::string SetDrafters(bool given, RouterOptions* options) {
   for (const std::string& name : options->drafters) {
     if (name == "none" && options->drafters.size() > 1) {
       return "--drafters: got none beside other drafters, allowed: none alone";
+    }
+    if (name == "model" && given && options->engine.workers.num_drafters == 0) {
+      return "--drafters: got model, allowed without a draft worker: the others (--drafter ADDRESS "
+             "names a draft worker)";
     }
     if (name == "retrieval" && !has_corpus) {
       return "--drafters: retrieval needs an index (--retrieval FILE)";
