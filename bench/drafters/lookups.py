@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures what lookups gain over plain decoding, in interleaved pairs on one machine, one stream.
 
-  lookups.py [--pairs 20] [--max-tokens 192] [--shape embedded|1b] [--trees] [--out bench/results/lookups.json]
+  lookups.py [--pairs 20] [--max-tokens 192] [--shape embedded|1b] [--workloads NAME,...] [--trees] [--out bench/results/lookups.json]
 
   loops      greedy tales: a small model repeats itself                          (suffix, ngram)
   records    greedy, after a prompt of JSON-like records                         (suffix, ngram)
@@ -16,7 +16,7 @@ same number of rows (draft length 8 and at most 8 tokens, or a chain of 8).
   versions   sampled at temperature 0.4; the corpus has eight other answers to each prompt   (retrieval)
 
 Each figure is the geometric mean of the ratios of tokens per second with the drafter and without, and its 95 % interval. The target is the
-embedded one, or the same in the shape of Llama-3.2-1B (inflate_model).
+embedded one, or the same in the shape of Llama-3.2-1B (inflate_model). --activation-precision goes to the server, for both sides of a pair.
 """
 
 import argparse
@@ -137,16 +137,16 @@ def index_of_answers(folder, target, max_tokens, seeds_of_versions):
 
 
 def inflated():
-    made = lab.BINARY_DIR.parent / "models" / "tales-target-1b"
+    made = lab.BINARY_DIR.parent / "inflated" / "target"
     if not (made / "config.json").exists():
-        subprocess.run([lab.BINARY_DIR / "bin" / "inflate_model", harness.TALES_TARGET, made, "--shape", "1b"], check=True)
+        subprocess.run([lab.BINARY_DIR / "bin" / "inflate_model", harness.EMBEDDED_TARGET, made, "--shape", "1b"], check=True)
     return made
 
 
-def figures_of_drafts(server, max_tokens, pairs):
+def figures_of_drafts(server, max_tokens, pairs, wanted):
     figures = []
     for name, (requests, drafters) in workloads(server, max_tokens).items():
-        for drafter in drafters:
+        for drafter in drafters if name in wanted else ():
             figure = {"workload": name, "drafter": drafter, **measure(server, requests, drafter, pairs)}
             figures.append(figure)
             share = figure["accepted_of_drafted"]
@@ -156,7 +156,7 @@ def figures_of_drafts(server, max_tokens, pairs):
     return figures
 
 
-def figures_of_trees(server, max_tokens, pairs):
+def figures_of_trees(server, max_tokens, pairs, _):
     of_name = workloads(server, max_tokens)
     versions = [(prompt, dict(temperature=0.4, seed=3, max_tokens=max_tokens, ignore_eos=True)) for prompt in TALES]
     return [measure_trees(server, name, requests, drafter, pairs) for name, requests, drafter in (
@@ -170,18 +170,22 @@ def main():
     parser.add_argument("--pairs", type=int, default=20, help="pairs of each figure (default: %(default)s)")
     parser.add_argument("--max-tokens", type=int, default=192, help="tokens of a run (default: %(default)s)")
     parser.add_argument("--shape", choices=["embedded", "1b"], default="embedded", help="the target (default: %(default)s)")
+    parser.add_argument("--workloads", default="loops,records,edits,answers,tales,sampled,no_match",
+                        help="those that are measured without --trees (default: %(default)s)")
+    parser.add_argument("--activation-precision", default="auto", help="of the server (default: %(default)s)")
     parser.add_argument("--trees", action="store_true", help="compare trees with chains instead of drafts with plain decoding")
     parser.add_argument("--out", type=pathlib.Path, help="also write the figures to this JSON file")
     arguments = parser.parse_args()
     target = harness.EMBEDDED_TARGET if arguments.shape == "embedded" else inflated()
-    report = {"machine": lab.machine(), "shape": arguments.shape, "max_tokens": arguments.max_tokens}
+    report = {"machine": lab.machine(), "shape": arguments.shape, "max_tokens": arguments.max_tokens,
+              "activation_precision": arguments.activation_precision}
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
         folder = pathlib.Path(folder)
         index = index_of_answers(folder, target, arguments.max_tokens, range(11, 19) if arguments.trees else ())
-        server = harness.Server(folder, target=target, drafter="none", retrieval=index)
+        server = harness.Server(folder, target=target, drafter="none", retrieval=index, activation_precision=arguments.activation_precision)
         try:
             all_figures = figures_of_trees if arguments.trees else figures_of_drafts
-            report["figures"] = all_figures(server, arguments.max_tokens, arguments.pairs)
+            report["figures"] = all_figures(server, arguments.max_tokens, arguments.pairs, arguments.workloads.split(","))
         finally:
             server.stop()
     if arguments.out:

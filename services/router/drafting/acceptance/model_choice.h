@@ -65,13 +65,13 @@ class ModelChoice {
   // A draft was found that is expected to be worth more than one of this model, which could draft
   // too. Returns true if the model is to draft nevertheless: where something is found at every
   // place, nobody would know what its drafts are worth. A model that drafts at other places is
-  // known, and needs no trial.
-  bool TakesTurnOfFound(size_t model, uint32_t num_slots) {
-    if (estimates_[model].rounds_without_draft() < kUnknownAfterRounds) return false;
-    if (!trials_[model].IsDue(num_slots)) return false;
-    trials_[model].OnTrial(/*is_used=*/true);
-    return true;
+  // known, and needs no trial. OnTurn comes next.
+  bool IsDueBesideFound(size_t model, uint32_t num_slots) {
+    return estimates_[model].rounds_without_draft() >= kUnknownAfterRounds &&
+           trials_[model].IsDue(num_slots);
   }
+  // The model that was due drafts in this round, or cannot.
+  void OnTurn(size_t model, bool drafts) { trials_[model].OnTrial(drafts); }
 
   // Chooses the model with the largest worth. `worths`: for each model the tokens that its draft is
   // expected to give in this round, less those that plain decoding would give in its time; none: it

@@ -79,7 +79,6 @@ void RequestLookups::SetSelf(std::optional<Drafter> drafter) {
   const bool has_rivals = suffix_.has_value() || retrieval_.has_value() || recycling_.has_value() ||
                           drafters_.contains(Drafter::kNgram);
   self_.emplace(*drafter, &priors_->OfSelf(mode_), has_rivals);
-  // A draft of the former drafter may still be judged, so its estimates stay.
   Use(*drafter);
 }
 

@@ -298,6 +298,17 @@ void TakeFound(RoundState& state, uint32_t cohort, DraftChoice* choice) {
   }
 }
 
+// Tells which of the slots that were to try the draft model do so. The others had no room.
+void NoteTurns(const DraftChoice& choice, std::span<const ProposePlan> plans, Slots* slots) {
+  for (size_t i = 0; i < choice.found.size(); ++i) {
+    if (!choice.found[i].tries_model) continue;
+    const bool drafts = std::any_of(plans.begin(), plans.end(), [&](const ProposePlan& plan) {
+      return plan.slot == choice.ids[i] && plan.draft_length > 0;
+    });
+    (*slots)[choice.ids[i]].sequence->models->OnTurn(DraftModelOf(choice.peer), drafts);
+  }
+}
+
 // The drafter was lost with this batch.
 void BlameForLoss(RoundState& state, const ProposeBatch& lost) {
   // If some answers broke a rule, the other requests of the batch are not at fault.
@@ -360,6 +371,7 @@ bool SendPropose(RoundState& state, uint32_t index, double now) {
       const WorkerPeer& drafter = state.slots.peer(choice.peer);
       planned.session = drafter.session();
       planned.plans = PlanPropose(state.options, room, choice, &state.slots);
+      NoteTurns(choice, planned.plans, &state.slots);
       taken.Add(planned.plans, drafter.row_seconds().value());
     }
     if (!planned.plans.empty()) cohort.waiting.push_back(std::move(planned));
@@ -383,6 +395,7 @@ void OnPropose(RoundState& state, const v1::ProposeReply& reply, double now) {
   const double compute = reply.compute_seconds();
   const double round_trip = std::max(now - batch.sent_at, compute);
   cohort.propose_seconds[DraftModelOf(peer)] += now - batch.begun_at;
+  cohort.propose_models[DraftModelOf(peer)] = state.workers.drafter_name(peer);
   cohort.round.draft += compute;
   cohort.round.transfer += round_trip - compute;
   cohort.round.commit += now - batch.begun_at - round_trip;

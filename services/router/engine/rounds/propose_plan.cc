@@ -240,9 +240,11 @@ FoundDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const 
     return result;
   }
   if (model_is_better) return result;
+  // Where neither is worth anything, drafts of the model would cost more than they can show.
   result.tries_model =
-      model.limit > 0 && CanDraftSoon(options, slots, model.peer, slot_id) &&
-      slots[slot_id].sequence->models->TakesTurnOfFound(DraftModelOf(model.peer), room.num_slots);
+      model.limit > 0 && worth_of(found.front()) > of_models_chain &&
+      CanDraftSoon(options, slots, model.peer, slot_id) &&
+      slots[slot_id].sequence->models->IsDueBesideFound(DraftModelOf(model.peer), room.num_slots);
   if (!result.tries_model) result.draft = std::move(found.front());
   return result;
 }

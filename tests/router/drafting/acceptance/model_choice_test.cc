@@ -64,7 +64,7 @@ TEST_F(ModelChoiceTest, AModelThatDraftsAtOtherPlacesTakesNoTurns) {
   for (int round = 0; round < 100; ++round) {
     choice_.estimate(0).Observe({});
     if (round % 5 == 0) choice_.estimate(0).Observe(JudgedChain(2, 0));
-    EXPECT_FALSE(choice_.TakesTurnOfFound(0, /*num_slots=*/1)) << round;
+    EXPECT_FALSE(choice_.IsDueBesideFound(0, /*num_slots=*/1)) << round;
   }
 }
 
@@ -72,11 +72,12 @@ TEST_F(ModelChoiceTest, AModelThatDraftsAtOtherPlacesTakesNoTurns) {
 std::vector<int> TurnsOf(ModelChoice choice, bool succeeds, uint32_t num_slots, int num_rounds) {
   std::vector<int> turns;
   for (int round = 0; round < num_rounds; ++round) {
-    if (!choice.TakesTurnOfFound(1, num_slots)) {
+    if (!choice.IsDueBesideFound(1, num_slots)) {
       choice.estimate(1).Observe({});
       continue;
     }
     turns.push_back(round);
+    choice.OnTurn(1, /*drafts=*/true);
     choice.estimate(1).Observe(JudgedChain(2, succeeds ? 2 : 0));
     choice.OnJudged(1, succeeds);
   }
@@ -91,6 +92,17 @@ TEST_F(ModelChoiceTest, TurnsOfAModelBecomeRareWhileTheyFail) {
   EXPECT_GT(TurnsOf(choice_, /*succeeds=*/true, 1, 1000).size(), 3 * failing.size());
   EXPECT_LT(TurnsOf(choice_, /*succeeds=*/false, 8, 1000).size(), failing.size())
       << "all slots wait";
+}
+
+TEST_F(ModelChoiceTest, ATurnThatHadNoRoomComesAgainLater) {
+  for (int round = 0; round < 8; ++round) choice_.estimate(1).Observe({});
+  EXPECT_TRUE(choice_.IsDueBesideFound(1, 1));
+  choice_.OnTurn(1, /*drafts=*/false);
+  int waited = 0;
+  while (!choice_.IsDueBesideFound(1, 1)) ++waited;
+  EXPECT_EQ(waited, 16);
+  for (int i = 0; i < 30; ++i) choice_.OnJudged(1, /*succeeded=*/false);  // drafts at other places
+  for (int i = 0; i < 9; ++i) EXPECT_EQ(trial_prior_.NextFirstWait(), 0u) << "they were no trials";
 }
 
 TEST_F(ModelChoiceTest, FewRequestsBeginWithATurnWhereTurnsFail) {

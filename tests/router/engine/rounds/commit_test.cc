@@ -469,6 +469,36 @@ TEST(CommitTest, TheControllerLearnsTheWholeVerdict) {
   EXPECT_EQ(prior(AcceptanceMode::kSampled), unknown) << "each mode has a prior of its own";
 }
 
+TEST(CommitTest, ADraftOfFormerHeadsTeachesNothingAboutNewOnes) {
+  for (const bool are_swapped : {false, true}) {
+    Pod pod;
+    LookupPriors& priors = pod.state.draft_models.controller().lookup_priors();
+    Sequence& sequence = pod.toy.sequence(0);
+    sequence.lookups = std::make_unique<RequestLookups>(
+        DrafterSet(Drafter::kMedusa), NgramOptions(), AcceptanceMode::kGreedy, kTokens, 20,
+        std::vector<int32_t>(), &priors);
+    VerifyBatch::Item item = pod.Round({1, 2});
+    item.proposal.drafter = Drafter::kMedusa;
+    item.proposal.match_length = 1;
+    item.proposal.beliefs = {0.9f, 0.9f};
+    item.proposal.rival_worth = 0;
+    item.proposal.heads_version = priors.self_version();
+    item.proposal.session = 0;
+    if (are_swapped) {  // while the verifier judges
+      priors.ForgetSelf();
+      sequence.lookups->SetSelf(Drafter::kMedusa);
+    }
+    const AcceptancePrior unknown;
+    pod.CommitItem(item, Verdict(0, 9));
+    const double learned = priors.Of(AcceptanceMode::kGreedy, Drafter::kMedusa, 0).Mean();
+    if (are_swapped) {
+      EXPECT_EQ(learned, unknown.Mean());
+    } else {
+      EXPECT_LT(learned, unknown.Mean());
+    }
+  }
+}
+
 TEST(CommitTest, APlainRoundSaysWhyItHadNoDraft) {
   Pod pod;
   pod.state.slots[0].fallback = Fallback::kNoPages;

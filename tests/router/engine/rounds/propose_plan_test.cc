@@ -145,7 +145,13 @@ TEST(GatherCandidatesTest, AModelThatHasNotDraftedForLongTakesATurnOfWhatWasFoun
   EXPECT_FALSE(turn.candidates.at(0).has_draft);
   EXPECT_TRUE(turn.found.at(0).tries_model);
   EXPECT_EQ(turn.candidates.at(0).fixed, 2u);
+  EXPECT_TRUE(Gather(&toy, room).found.at(0).tries_model) << "it has not had its turn yet";
+  sequence.models->OnTurn(0, /*drafts=*/true);
   EXPECT_TRUE(Gather(&toy, room).candidates.at(0).has_draft) << "the next turn comes later";
+  for (int i = 0; i < 20; ++i) (void)Gather(&toy, room);
+  EXPECT_TRUE(Gather(&toy, room).found.at(0).tries_model);
+  room.row_cost = 5;
+  EXPECT_FALSE(Gather(&toy, room).found.at(0).tries_model) << "no draft is worth anything";
 }
 
 TEST(GatherCandidatesTest, ThePromptsOfTheRoundAreCounted) {
