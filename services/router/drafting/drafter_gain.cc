@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace tandem {
 
@@ -26,16 +27,18 @@ DraftPrices PricesOf(const RoundCosts& costs, const JudgedRows& rows, const Draf
 }
 
 void GainSums::AddRound(double tokens, double plain_tokens) {
+  const double all_plain_tokens = plain_tokens + std::exchange(pending_, 0);
   ++num_drafts_;
   tokens_ += tokens;
+  plain_tokens_ += plain_tokens;
   tokens_squared_ += tokens * tokens;
-  products_ += tokens * plain_tokens;
-  AddWork(plain_tokens);
+  plain_squared_ += all_plain_tokens * all_plain_tokens;
+  products_ += tokens * all_plain_tokens;
 }
 
 void GainSums::AddWork(double plain_tokens) {
   plain_tokens_ += plain_tokens;
-  plain_squared_ += plain_tokens * plain_tokens;
+  pending_ += plain_tokens;
 }
 
 GainSums GainSums::Since(const GainSums& before) const {

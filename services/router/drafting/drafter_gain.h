@@ -55,7 +55,7 @@ class GainSums {
   // A round in which the drafter's draft gave `tokens`, while plain decoding would have given
   // `plain_tokens`.
   void AddRound(double tokens, double plain_tokens);
-  // Work of the drafter from which no draft came.
+  // Work of the drafter from which no draft came. It varies with the next round.
   void AddWork(double plain_tokens);
   GainSums Since(const GainSums& before) const;
 
@@ -74,6 +74,7 @@ class GainSums {
   double tokens_squared_ = 0;
   double plain_squared_ = 0;
   double products_ = 0;
+  double pending_ = 0;  // work since the last round, which is not in the squares and products yet
 };
 
 }  // namespace tandem

@@ -46,8 +46,8 @@ class EngineObserver {
   virtual void OnAdmitted(double /*queue_seconds*/) {}
   virtual void OnFirstToken(double /*seconds_from_arrival*/) {}
   virtual void OnCommitted(const CommittedRound& /*round*/) {}
-  // A drafter worked in a round, and no draft of the round came from it. `plain_tokens`: those that
-  // plain decoding would have given in this time.
+  // A drafter worked in a round, and no judged draft came of that. `plain_tokens`: those that plain
+  // decoding would have given in this time.
   virtual void OnDraftingWork(Drafter /*drafter*/, const std::string& /*draft_model*/,
                               double /*plain_tokens*/) {}
   virtual void OnRound(const RoundSeconds& /*seconds*/) {}

@@ -219,9 +219,10 @@ void PodEngine::OnVerifierReply(SessionId session, v1::VerifierReply& reply, dou
   DrainSessionEvents(now);
 }
 
-void PodEngine::OnSearched(const SearchCorpus& search, std::vector<CorpusAnswer> answers) {
+void PodEngine::OnSearched(const SearchCorpus& search, std::vector<CorpusAnswer> answers,
+                           double now) {
   if (search.session != state_.slots.verifier().session()) return;
-  TakeAnswers(state_, search, std::move(answers));
+  TakeAnswers(state_, search, std::move(answers), now);
 }
 
 void PodEngine::OnCommandRefused(PeerId peer, bool of_batch, const v1::WorkerError& error,

@@ -57,7 +57,7 @@ class PodEngine {
   void OnDraftReply(SessionId session, v1::DraftReply& reply, double now);
   void OnVerifierReply(SessionId session, v1::VerifierReply& reply, double now);
   // The answer to a SearchCorpus.
-  void OnSearched(const SearchCorpus& search, std::vector<CorpusAnswer> answers);
+  void OnSearched(const SearchCorpus& search, std::vector<CorpusAnswer> answers, double now);
   void OnSessionLost(SessionId session, const std::string& why, double now);
   void OnPong(SessionId session, const v1::WatchPong& pong, double now);
   void Tick(double now);

@@ -358,7 +358,7 @@ void Fleet::OnVerifierReply(SessionId session, v1::VerifierReply& reply, double 
 
 void Fleet::OnSearched(const SearchCorpus& search, std::vector<CorpusAnswer> answers, double now) {
   Settle(search.session, now,
-         [&](PodEngine& engine) { engine.OnSearched(search, std::move(answers)); });
+         [&](PodEngine& engine) { engine.OnSearched(search, std::move(answers), now); });
 }
 
 void Fleet::OnSessionLost(Worker /*worker*/, SessionId session, const std::string& why,

@@ -106,11 +106,12 @@ TEST(DrafterGainTest, TheIntervalIsThatOfTheRounds) {
 TEST(DrafterGainTest, WorkWithoutADraftLowersTheGain) {
   GainSums sums;
   for (int i = 0; i < 50; ++i) {
-    sums.AddRound(3, 1);
     sums.AddWork(0.5);
+    sums.AddRound(3, 1);
   }
   ASSERT_TRUE(sums.gain().has_value());
   EXPECT_DOUBLE_EQ(sums.gain()->ratio, 2);
+  EXPECT_NEAR(sums.gain()->error, 0, 1e-6) << "all rounds are alike, with the work before them";
   EXPECT_EQ(sums.num_drafts(), 50u);
 }
 

@@ -482,12 +482,13 @@ TEST(RouterMetricsTest, GainsAgreeWithCompletions) {
 TEST(RouterMetricsTest, ADrafterThatIsRightGainsAndOneThatIsWrongDoesNot) {
   for (const bool right : {true, false}) {
     Served served;
-    for (int i = 0; i < 8; ++i) {
+    served.driver.verifier.row_seconds = 0.0002;
+    for (int i = 0; i < 24; ++i) {
       GenerationRequest request = served.driver.Request(Prompt(9 + i), 60);
       request.drafters = DrafterSet(Drafter::kPrediction);
       request.prediction = testing::Plainly(Prompt(9 + i), 60);
       if (!right) {
-        for (size_t at = 1; at < 60; at += 2) request.prediction[at] ^= 1;
+        for (int32_t& token : request.prediction) token ^= 1;
       }
       served.driver.Generate(std::move(request));
     }
@@ -499,7 +500,7 @@ TEST(RouterMetricsTest, ADrafterThatIsRightGainsAndOneThatIsWrongDoesNot) {
     if (right) {
       EXPECT_GT(tokens / plain_tokens, 3) << "drafts of four tokens are kept as a whole";
     } else {
-      EXPECT_LT(tokens / plain_tokens, 2);
+      EXPECT_LT(tokens / plain_tokens, 1);
     }
   }
 }

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "proto/worker_replies.h"
@@ -77,11 +78,12 @@ struct Cohort {
   double round_begun_at = 0;            // time at which the first Propose of the round began
   std::vector<WaitingPropose> waiting;  // batches of this round; the last one is next
   uint64_t search = 0;                  // id of the SearchCorpus that has no answer yet; 0: none
-  double search_until = 0;              // while kSearching: the answer is awaited until then
+  double search_until = 0;              // the answer is awaited until then, or came then
   uint32_t num_decoding = 1;            // its slots that decode in this round, and at least one
   double plain_seconds = 0;             // time of a round of these without drafts; 0: not known yet
   // Seconds of this round that passed before its Verify, by draft model and for the corpus.
   std::array<double, kMaxDraftModels> propose_seconds = {};
+  std::array<std::string, kMaxDraftModels> propose_models;  // the names that they had then
   double search_begun_at = 0;
   double search_seconds = 0;
 };

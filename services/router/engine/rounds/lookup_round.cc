@@ -65,9 +65,13 @@ bool SendSearch(RoundState& state, uint32_t index, double now) {
   return awaited && wait >= kShortestWait;
 }
 
-void TakeAnswers(RoundState& state, const SearchCorpus& search, std::vector<CorpusAnswer> answers) {
+void TakeAnswers(RoundState& state, const SearchCorpus& search, std::vector<CorpusAnswer> answers,
+                 double now) {
   Cohort& cohort = state.cohorts[search.cohort];
-  if (cohort.search == search.id) cohort.search = 0;
+  if (cohort.search == search.id) {
+    cohort.search = 0;
+    cohort.search_until = std::min(cohort.search_until, now);
+  }
   for (CorpusAnswer& answer : answers) {
     Sequence* sequence = state.slots.Find(answer.slot, answer.serial);
     if (sequence == nullptr || sequence->lookups == nullptr) continue;

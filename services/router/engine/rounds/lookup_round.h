@@ -33,7 +33,8 @@ struct CorpusAnswer {
 // should wait for the answer: until cohort.search_until, a small part of a round.
 bool SendSearch(RoundState& state, uint32_t cohort, double now);
 // An answer to an older search of the cohort serves too: it says which text it continues.
-void TakeAnswers(RoundState& state, const SearchCorpus& search, std::vector<CorpusAnswer> answers);
+void TakeAnswers(RoundState& state, const SearchCorpus& search, std::vector<CorpusAnswer> answers,
+                 double now);
 // Whether a searching cohort still waits for its answer.
 inline bool AwaitsSearch(const Cohort& cohort, double now) {
   return cohort.search != 0 && now < cohort.search_until;

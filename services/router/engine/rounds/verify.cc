@@ -251,8 +251,7 @@ DrafterWorks WorksOf(const RoundState& state, const VerifyBatch& batch) {
   DrafterWorks works;
   for (size_t i = 0; i < cohort.propose_seconds.size(); ++i) {
     works[i].seconds = cohort.propose_seconds[i];
-    if (works[i].seconds == 0) continue;
-    works[i].model = state.workers.drafter_name(kDrafterPeer + static_cast<PeerId>(i));
+    works[i].model = cohort.propose_models[i];
   }
   works[kCorpusWork].drafter = Drafter::kRetrieval;
   works[kCorpusWork].seconds = cohort.search_seconds;
@@ -329,7 +328,10 @@ void PriceDrafts(RoundState& state, const v1::VerifyReply& reply, const VerifyCo
       const double share = static_cast<double>(item.num_drafted) / works[*work].rows;
       taken += share * works[*work].seconds * prices->second;
     }
-    if (reply.results(static_cast<int>(i)).ring_error().empty()) {
+    const v1::VerifyResult& result = reply.results(static_cast<int>(i));
+    const bool is_judged = sequence != nullptr && result.state().code() == v1::WORKER_CODE_OK &&
+                           result.ring_error().empty();
+    if (is_judged) {
       item.plain_tokens = 1 + taken;
     } else {
       state.observer->OnDraftingWork(item.proposal.drafter, item.proposal.model, taken);
