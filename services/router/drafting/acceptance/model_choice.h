@@ -56,10 +56,12 @@ class ModelChoice {
   }
   // The model that Choose returned last is tried.
   bool is_trial() const { return is_trial_; }
-  // A draft of this model was judged. `succeeded`: at least half of it was accepted.
-  void OnJudged(size_t model, bool succeeded) {
+  // A draft of this model was judged.
+  void OnJudged(size_t model) {
     if (model == tried_ && trial_drafts_left_ > 0) --trial_drafts_left_;
-    trials_[model].OnJudged(succeeded);
+    // A turn has shown something new only if the model is expected to be worth more now, and then
+    // it drafts without turns. So turns become rarer, whatever was accepted.
+    trials_[model].OnJudged(/*succeeded=*/false);
   }
 
   // A draft was found that is expected to be worth more than one of this model, which could draft

@@ -78,7 +78,9 @@ void RequestLookups::SetSelf(std::optional<Drafter> drafter) {
   if (!drafter.has_value()) return;
   const bool has_rivals = suffix_.has_value() || retrieval_.has_value() || recycling_.has_value() ||
                           drafters_.contains(Drafter::kNgram);
-  self_.emplace(*drafter, &priors_->OfSelf(mode_), has_rivals);
+  DrafterSet others = drafters_;
+  for (const Drafter each : kSelfDrafters) others.Remove(each);
+  self_.emplace(*drafter, &priors_->OfSelf(mode_, others.empty()), has_rivals);
   Use(*drafter);
 }
 

@@ -33,7 +33,11 @@ class LookupPriors {
   TrialPrior& TrialsOf(AcceptanceMode mode, Drafter drafter, size_t match_class) {
     return trials_[static_cast<size_t>(mode)][static_cast<size_t>(drafter)][match_class];
   }
-  SelfPrior& OfSelf(AcceptanceMode mode) { return self_priors_[static_cast<size_t>(mode)]; }
+  // `is_alone`: of requests that may use no other drafter. Proposals gain more there, because no
+  // other draft could take their place.
+  SelfPrior& OfSelf(AcceptanceMode mode, bool is_alone) {
+    return self_priors_[static_cast<size_t>(mode)][is_alone ? 1 : 0];
+  }
   // The verifiers have other heads.
   void ForgetSelf();
   uint64_t self_version() const { return self_version_; }  // grows with each ForgetSelf
@@ -44,7 +48,7 @@ class LookupPriors {
       std::array<std::array<std::array<T, kNumMatchClasses>, kNumDrafters>, kNumAcceptanceModes>;
   ByKind<AcceptancePrior> priors_;
   ByKind<TrialPrior> trials_;
-  std::array<SelfPrior, kNumAcceptanceModes> self_priors_;
+  std::array<std::array<SelfPrior, 2>, kNumAcceptanceModes> self_priors_;
   uint64_t self_version_ = 0;
 };
 

@@ -19,7 +19,8 @@ namespace tandem {
 enum class AskingPlace : uint8_t { kAfterMatch, kElsewhere };
 inline constexpr size_t kNumAskingPlaces = 2;
 
-// What all requests of a mode have shown of it.
+// What all requests of a mode have shown of it. Those that may use no other drafter have one of
+// their own.
 struct SelfPrior {
   ChanceCalibration calibration;
   // Tokens that a proposal gains, less what it costs, in tokens of plain decoding, by place. A new

@@ -100,10 +100,7 @@ void ObserveDraft(RoundState& state, const VerifyBatch::Item& item, const Commit
     for (size_t i = 0; i < models.size(); ++i) models.estimate(i).Observe({});
     return;
   }
-  if (num_drafted > 0) {
-    const bool succeeded = 2 * static_cast<int>(result.num_accepted()) >= committed.round.depth;
-    models.OnJudged(DraftModelOf(item.proposal.peer), succeeded);
-  }
+  if (num_drafted > 0) models.OnJudged(DraftModelOf(item.proposal.peer));
   if (sequence->lookups != nullptr) sequence->lookups->ObserveNone();
   for (uint32_t i = 0; i < models.size(); ++i) {
     if (num_drafted > 0 && i != DraftModelOf(item.proposal.peer)) {

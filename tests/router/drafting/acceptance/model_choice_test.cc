@@ -46,8 +46,8 @@ TEST_F(ModelChoiceTest, ATrialLastsUntilDraftsWereJudged) {
     EXPECT_EQ(choice_.Choose(Worths{9.0, 0.0, -1.0}), 2u) << draft;
     EXPECT_TRUE(choice_.is_trial());
     EXPECT_EQ(choice_.Choose(Worths{9.0, 0.0, -1.0}), 2u) << "it caught up in the round before";
-    choice_.OnJudged(0, /*succeeded=*/true);  // a draft of another model
-    choice_.OnJudged(2, /*succeeded=*/true);
+    choice_.OnJudged(0);  // a draft of another model
+    choice_.OnJudged(2);
   }
   EXPECT_EQ(choice_.Choose(Worths{9.0, 0.0, -1.0}), 0u);
   EXPECT_FALSE(choice_.is_trial());
@@ -69,7 +69,7 @@ TEST_F(ModelChoiceTest, AModelThatDraftsAtOtherPlacesTakesNoTurns) {
 }
 
 // Returns the rounds in which a model takes the turn of a draft that was found at every place.
-std::vector<int> TurnsOf(ModelChoice choice, bool succeeds, uint32_t num_slots, int num_rounds) {
+std::vector<int> TurnsOf(ModelChoice choice, uint32_t num_slots, int num_rounds) {
   std::vector<int> turns;
   for (int round = 0; round < num_rounds; ++round) {
     if (!choice.IsDueBesideFound(1, num_slots)) {
@@ -78,20 +78,18 @@ std::vector<int> TurnsOf(ModelChoice choice, bool succeeds, uint32_t num_slots, 
     }
     turns.push_back(round);
     choice.OnTurn(1, /*drafts=*/true);
-    choice.estimate(1).Observe(JudgedChain(2, succeeds ? 2 : 0));
-    choice.OnJudged(1, succeeds);
+    choice.estimate(1).Observe(JudgedChain(2, 1));
+    choice.OnJudged(1);
   }
   return turns;
 }
 
-TEST_F(ModelChoiceTest, TurnsOfAModelBecomeRareWhileTheyFail) {
-  const std::vector<int> failing = TurnsOf(choice_, /*succeeds=*/false, 1, 1000);
-  EXPECT_EQ(failing.front(), 8);
-  EXPECT_LT(failing.size(), 15u);
-  EXPECT_GT(failing.back(), 800) << "they do not end";
-  EXPECT_GT(TurnsOf(choice_, /*succeeds=*/true, 1, 1000).size(), 3 * failing.size());
-  EXPECT_LT(TurnsOf(choice_, /*succeeds=*/false, 8, 1000).size(), failing.size())
-      << "all slots wait";
+TEST_F(ModelChoiceTest, TurnsOfAModelBecomeRareAndDoNotEnd) {
+  const std::vector<int> turns = TurnsOf(choice_, 1, 1000);
+  EXPECT_EQ(turns.front(), 8);
+  EXPECT_LT(turns.size(), 15u);
+  EXPECT_GT(turns.back(), 800);
+  EXPECT_LT(TurnsOf(choice_, 8, 1000).size(), turns.size()) << "all slots wait";
 }
 
 TEST_F(ModelChoiceTest, ATurnThatHadNoRoomComesAgainLater) {
@@ -101,15 +99,15 @@ TEST_F(ModelChoiceTest, ATurnThatHadNoRoomComesAgainLater) {
   int waited = 0;
   while (!choice_.IsDueBesideFound(1, 1)) ++waited;
   EXPECT_EQ(waited, 16);
-  for (int i = 0; i < 30; ++i) choice_.OnJudged(1, /*succeeded=*/false);  // drafts at other places
+  for (int i = 0; i < 30; ++i) choice_.OnJudged(1);  // drafts at other places
   for (int i = 0; i < 9; ++i) EXPECT_EQ(trial_prior_.NextFirstWait(), 0u) << "they were no trials";
 }
 
-TEST_F(ModelChoiceTest, FewRequestsBeginWithATurnWhereTurnsFail) {
+TEST_F(ModelChoiceTest, FewRequestsBeginWithATurn) {
   for (int i = 0; i < 30; ++i) trial_prior_.Observe(false);
   int num_with_turns = 0;
   for (int request = 0; request < 24; ++request) {
-    num_with_turns += TurnsOf(choice_, /*succeeds=*/false, 1, 60).empty() ? 0 : 1;
+    num_with_turns += TurnsOf(choice_, 1, 60).empty() ? 0 : 1;
   }
   EXPECT_EQ(num_with_turns, 3);
 }

@@ -520,6 +520,25 @@ TEST(RequestLookupsTest, ADraftThatFailsInMostRequestsIsTriedAtOnceInFewOfThem) 
   EXPECT_GT(tried_at_once(AcceptanceMode::kGreedy, true), 24) << "it succeeds again";
 }
 
+TEST(RequestLookupsTest, RequestsWithOneDrafterDoNotLearnFromThoseWithSeveral) {
+  LookupPriors priors;
+  const auto request_with = [&](bool is_alone) {
+    DrafterSet drafters(Drafter::kEagle);
+    if (!is_alone) drafters.Add(Drafter::kModel);
+    return RequestLookups(drafters, {}, AcceptanceMode::kGreedy, 10, 90, {}, &priors);
+  };
+  // Beside a draft model, proposals gain nothing.
+  RequestLookups beside_model = request_with(/*is_alone=*/false);
+  for (int i = 0; i < 200; ++i) beside_model.self()->OnRound({.gained = 0, .cost = 0.5});
+  EXPECT_LT(priors.OfSelf(AcceptanceMode::kGreedy, /*is_alone=*/false).net_gain[1], -0.3);
+  // Where they gain, a request alone asks in each round.
+  RequestLookups alone = request_with(/*is_alone=*/true);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_TRUE(alone.self()->IsWanted(AskingPlace::kElsewhere)) << i;
+    alone.self()->OnRound({.gained = 2, .cost = 0.5});
+  }
+}
+
 TEST(RequestLookupsTest, EventsTakeOverNoMoreThanTheyMay) {
   LookupPriors priors;
   const std::vector<int32_t> tokens = Letters("abcabcabcabcabcabcabc");
