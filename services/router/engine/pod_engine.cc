@@ -48,6 +48,14 @@ std::optional<Drafter> SelfDrafterFor(const RoundState& state, const Sequence& s
   return may ? drafter : std::nullopt;
 }
 
+// Whether a draft model is ready.
+bool HasDraftModel(const RoundState& state) {
+  for (PeerId peer = kDrafterPeer; peer < state.slots.num_peers(); ++peer) {
+    if (state.workers.ready(peer)) return true;
+  }
+  return false;
+}
+
 // Null: the request uses no lookups.
 std::unique_ptr<RequestLookups> MakeLookups(const Sequence& sequence, RoundState* state) {
   const GenerationRequest& request = sequence.request;
@@ -60,6 +68,7 @@ std::unique_ptr<RequestLookups> MakeLookups(const Sequence& sequence, RoundState
   for (const Drafter drafter : kSelfDrafters) {
     if (drafter != self) used.Remove(drafter);
   }
+  if (!HasDraftModel(*state)) used.Remove(Drafter::kModel);
   if (sequence.is_replay() || FixedDraftLength(state->options, sequence) == 0u ||
       !(predicts || retrieves || self.has_value() || drafters.contains(Drafter::kSuffix) ||
         drafters.contains(Drafter::kNgram) || drafters.contains(Drafter::kRecycling))) {

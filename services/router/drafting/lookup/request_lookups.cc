@@ -76,11 +76,11 @@ void RequestLookups::SetSelf(std::optional<Drafter> drafter) {
   self_.reset();
   self_version_ = priors_->self_version();
   if (!drafter.has_value()) return;
-  const bool has_rivals = suffix_.has_value() || retrieval_.has_value() || recycling_.has_value() ||
-                          drafters_.contains(Drafter::kNgram);
   DrafterSet others = drafters_;
+  others.Remove(Drafter::kPrediction);  // few requests have one
   for (const Drafter each : kSelfDrafters) others.Remove(each);
-  self_.emplace(*drafter, &priors_->OfSelf(mode_, others.empty()), has_rivals);
+  const bool is_alone = others.empty();
+  self_.emplace(*drafter, &priors_->OfSelf(mode_, is_alone), /*has_rivals=*/!is_alone);
   Use(*drafter);
 }
 

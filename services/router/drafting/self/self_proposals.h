@@ -53,9 +53,9 @@ struct ProposalCost {
 // and now and then otherwise.
 class SelfProposals {
  public:
-  // `prior` must outlive it. `has_rivals`: the request has lookups too. What other requests have
-  // shown then says whether proposals are used beside them. Without lookups, each request asks at
-  // once, because it may differ from the others.
+  // `prior` must outlive it. `has_rivals`: the request has a draft model or lookups too. What other
+  // requests have shown then says whether proposals are used beside them. Without rivals, each
+  // request asks at once, because it may differ from the others.
   SelfProposals(Drafter drafter, SelfPrior* prior, bool has_rivals);
 
   Drafter drafter() const { return drafter_; }

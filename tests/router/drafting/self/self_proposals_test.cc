@@ -133,8 +133,8 @@ TEST(SelfProposalsTest, ANewRequestBeginsWithWhatOthersFound) {
     EXPECT_FALSE(other.IsWanted(kHere));
   }
   EXPECT_EQ(num_at_once, 2) << "every eighth request asks at once";
-  const SelfProposals without_lookups(Drafter::kMedusa, &prior, /*has_rivals=*/false);
-  EXPECT_TRUE(without_lookups.IsWanted(kHere, 4)) << "each request without lookups asks at once";
+  const SelfProposals without_rivals(Drafter::kMedusa, &prior, /*has_rivals=*/false);
+  EXPECT_TRUE(without_rivals.IsWanted(kHere, 4)) << "each request without rivals asks at once";
   SelfProposals beside_others(Drafter::kMedusa, &prior, /*has_rivals=*/true);
   beside_others.OnRound({.gained = 0, .cost = 0.15});
   for (int round = 0; round < 64; ++round) beside_others.OnRound({.gained = 0});
