@@ -29,8 +29,10 @@ absl::Status LikeliestTokens::Enqueue(const CudaBackend& backend, size_t rows,
 
 std::vector<Guess> LikeliestTokens::Of(size_t row, int32_t count) const {
   const DeviceReport& report = static_cast<const DeviceReport*>(reports_.data())[row];
+  const int32_t num_guesses = std::clamp(report.num_top, 0, count);
   std::vector<Guess> guesses;
-  for (int32_t i = 0; i < std::min(report.num_top, count); ++i) {
+  guesses.reserve(static_cast<size_t>(num_guesses));
+  for (int32_t i = 0; i < num_guesses; ++i) {
     guesses.push_back(GuessOf(report.top[i], report.log_prob));
   }
   return guesses;

@@ -15,7 +15,7 @@ constexpr double kLeastOfOthers = 1e-7;
 // A guess that transforms make less likely is left out: a bias of -100 forbids a token.
 constexpr float kLeastChance = 1e-9f;
 // Favored tokens that are looked at: some of them may be guesses anyway.
-constexpr size_t kMaxFavored = static_cast<size_t>(kGuessesToTransform + kGuessesOfHead);
+constexpr size_t kMaxFavored = size_t{kGuessesToTransform} + size_t{kGuessesOfHead};
 
 bool Has(std::span<const int32_t> token_ids, int32_t token_id) {
   return std::find(token_ids.begin(), token_ids.end(), token_id) != token_ids.end();

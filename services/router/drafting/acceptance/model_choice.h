@@ -39,9 +39,9 @@ class ModelChoice {
   AcceptanceEstimate& estimate(size_t model) { return estimates_[model]; }
   const AcceptanceEstimate& estimate(size_t model) const { return estimates_[model]; }
   // The number has another model. Nothing is known of its drafts yet.
-  void Renew(size_t model, AcceptanceEstimate estimate, TrialSchedule trials) {
-    estimates_[model] = std::move(estimate);
-    trials_[model] = std::move(trials);
+  void Renew(size_t model, const AcceptanceEstimate& estimate, const TrialSchedule& trials) {
+    estimates_[model] = estimate;
+    trials_[model] = trials;
   }
   // The model that was chosen last.
   size_t current() const { return current_; }

@@ -33,8 +33,8 @@ class LookupPriors {
   TrialPrior& TrialsOf(AcceptanceMode mode, Drafter drafter, size_t match_class) {
     return trials_[static_cast<size_t>(mode)][static_cast<size_t>(drafter)][match_class];
   }
-  // `is_alone`: of requests that may use no other drafter, except for a prediction. Proposals gain more there, because no
-  // other draft could take their place.
+  // `is_alone`: of requests that may use no other drafter, except for a prediction. Proposals gain
+  // more there, because no other draft could take their place.
   SelfPrior& OfSelf(AcceptanceMode mode, bool is_alone) {
     return self_priors_[static_cast<size_t>(mode)][is_alone ? 1 : 0];
   }
@@ -56,8 +56,8 @@ class LookupPriors {
 // (docs/sampling.md), and nothing of other requests but counts.
 class RequestLookups {
  public:
-  // `drafters`: those that the request may use. The draft model is one of them only if there is one,
-  // and a drafter that lives in the verifier only if the verifier has it. `prompt_len` and
+  // `drafters`: those that the request may use. The draft model is one of them only if there is
+  // one, and a drafter that lives in the verifier only if the verifier has it. `prompt_len` and
   // `max_tokens`: tokens of the prompt and of the longest output. `prediction` may be empty.
   // `priors` must outlive it.
   RequestLookups(DrafterSet drafters, const NgramOptions& ngram, AcceptanceMode mode,

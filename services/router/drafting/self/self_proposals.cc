@@ -41,7 +41,7 @@ LookupDraft SelfProposals::Find(std::span<const int32_t> tokens, const LookupLim
 void SelfProposals::OnNoAnswer() {
   asks_at_once_ = false;
   asked_.reset();
-  schedules_.fill({.net_gain = 0, .rounds_since_asked = 0, .gap = kLongestGap});
+  schedules_.fill({.net_gain = 0, .num_learned = 0, .rounds_since_asked = 0, .gap = kLongestGap});
 }
 
 void SelfProposals::OnRound(const Round& round) {
@@ -58,8 +58,12 @@ void SelfProposals::OnRound(const Round& round) {
 void SelfProposals::Learn(const Asked& asked, double gained, bool teaches) {
   constexpr double kWeight = 0.1;
   constexpr double kWeightOfRequest = 0.02;
-  double& mean = At(asked.place).net_gain;
-  mean += kWeight * (gained - asked.cost.alone - mean);
+  // What other requests have shown counts as much as three proposals: they may have had more
+  // company in their batches, or other text.
+  constexpr uint32_t kProposalsOfPrior = 3;
+  Schedule& schedule = At(asked.place);
+  const double weight = 1.0 / (kProposalsOfPrior + ++schedule.num_learned);
+  schedule.net_gain += std::max(kWeight, weight) * (gained - asked.cost.alone - schedule.net_gain);
   if (!teaches) return;
   double& prior = prior_->net_gain[static_cast<size_t>(asked.place)];
   prior += kWeightOfRequest * (gained - asked.cost.together - prior);

@@ -102,7 +102,8 @@ class SelfProposals {
 
   // When the verifier is asked at one kind of place.
   struct Schedule {
-    double net_gain = 0;  // mean of the last proposals
+    double net_gain = 0;       // mean of the last proposals
+    uint32_t num_learned = 0;  // proposals that it is the mean of
     uint32_t rounds_since_asked = 0;
     uint32_t gap = kFirstGap;  // rounds between two questions while proposals gain nothing
   };
