@@ -36,6 +36,7 @@ def folder(tmp_path):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).symlink_to(MODELS / kind)
     (folder / "broken").mkdir()
+    (folder / "other" / "none").mkdir(parents=True)
     shutil.copy(MODELS / "pass" / "config.json", folder / "broken")
     return folder
 
@@ -65,6 +66,13 @@ def test_several_heads_are_given_one_by_one(tmp_path, folder):
     assert "eagle (my-eagle)" in done.stdout
 
 
+def test_one_kind_of_several_heads_is_measured_with_its_own_heads(tmp_path, folder):
+    """Medusa's heads are loaded last, to see what they are, and are then not those that are measured."""
+    found, _ = rows(tmp_path, "--heads", f"{folder / 'my-eagle'},{MODELS / 'medusa'}", "--drafters", "eagle", "--max-tokens", 48)
+    assert [(row["drafter"], row["heads"]) for row in found if row["draft_length"] != 0] == [("eagle", "my-eagle")]
+    assert found[-1]["tokens_per_pass"] > 1
+
+
 def test_a_folder_of_heads_is_compared_and_what_does_not_work_is_left_out(tmp_path, folder):
     found, done = rows(tmp_path, "--heads-folder", folder, "--drafters", "eagle", "--max-tokens", 8)
     assert [(row["drafter"], row["heads"]) for row in found if row["draft_length"] != 0] == [
@@ -80,6 +88,7 @@ def test_a_folder_of_heads_is_compared_and_what_does_not_work_is_left_out(tmp_pa
     (["--heads-folder", "FOLDER/none", "--drafters", "all"], r"--heads-folder: \S+/none is no folder"),
     (["--heads-folder", "FOLDER/broken", "--drafters", "all"], r"--heads-folder \S+/broken: has no folder with a config\.json"),
     (["--heads", "FOLDER/medusa,FOLDER/none"], r'--heads: got "\S+/none", which is no folder'),
+    (["--heads", "FOLDER/medusa,FOLDER/other/none"], r'--heads: got "\S+/other/none", which is called none \(give'),
     (["--heads", "FOLDER/medusa,FOLDER/medusa/"], r"--heads: \S+/medusa/ is given twice"),
     (["--heads", "FOLDER/medusa,FOLDER/broken"], r"--heads: the heads broken cannot be used: \S+/heads/broken: has neither model"),
     (["--heads", f"FOLDER/medusa,{harness.EMBEDDED_DRAFT}"],

@@ -124,7 +124,9 @@ class BenchRuns {
                       console_);
     for (const std::string& mode : options_.modes) {
       for (const BenchBlock& block : blocks) {
-        if (blocks.size() > 1) TANDEM_RETURN_IF_ERROR(heads_.Use(block[0].heads).status());
+        if (!block[0].heads.empty()) {
+          TANDEM_RETURN_IF_ERROR(heads_.Use(block[0].heads).status());
+        }
         TANDEM_RETURN_IF_ERROR(RunBlock(mode, block, progress));
       }
     }

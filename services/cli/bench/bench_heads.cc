@@ -24,6 +24,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::chrono::milliseconds kLook{10};
+// A verifier that has not loaded heads after this time is taken not to do it any more.
+constexpr std::chrono::seconds kLongestLoad{300};
 
 // Returns the folders in a folder that have a config.json.
 std::vector<std::string> FoldersIn(const fs::path& folder) {
@@ -33,7 +35,8 @@ std::vector<std::string> FoldersIn(const fs::path& folder) {
        entry.increment(error)) {
     std::error_code ignored;
     const std::string name = entry->path().filename().string();
-    if (!name.starts_with('.') && fs::exists(entry->path() / "config.json", ignored)) {
+    if (!name.starts_with('.') && name != kNoHeads &&
+        fs::exists(entry->path() / "config.json", ignored)) {
       names.push_back(name);
     }
   }
@@ -55,6 +58,10 @@ absl::StatusOr<HeadsPlan> LinkHeads(const std::vector<std::string>& folders) {
                                           "commas between them)"));
     }
     paths.push_back(fs::absolute(fs::path(folder) / "").lexically_normal().parent_path());
+    if (paths.back().filename() == kNoHeads) {
+      return InvalidArgument(absl::StrCat("--heads: got \"", folder, "\", which is called ",
+                                          kNoHeads, " (give a folder of another name)"));
+    }
     if (!seen.insert(paths.back()).second) {
       return InvalidArgument("--heads: " + folder + " is given twice");
     }
@@ -166,6 +173,7 @@ HeadsSwitch::HeadsSwitch(const GenerationClient& generation)
 
 absl::StatusOr<std::string> HeadsSwitch::Use(const std::string& name) {
   TANDEM_ASSIGN_OR_RETURN(v1::DraftModelList list, client_.SwapHeads(name));
+  const auto deadline = std::chrono::steady_clock::now() + kLongestLoad;
   while (true) {
     const v1::SwappableHeads& heads = list.heads();
     if (heads.num_attached() == heads.num_pods()) return heads.drafter();
@@ -173,6 +181,10 @@ absl::StatusOr<std::string> HeadsSwitch::Use(const std::string& name) {
       return FailedPrecondition(heads.problem());
     }
     if (generation_.canceled()) return absl::CancelledError("interrupted");
+    if (std::chrono::steady_clock::now() > deadline) {
+      return FailedPrecondition(absl::StrCat("they were not loaded within ", kLongestLoad.count(),
+                                             " seconds (the server's log says why: --verbose)"));
+    }
     std::this_thread::sleep_for(kLook);
     TANDEM_ASSIGN_OR_RETURN(list, client_.List());
   }

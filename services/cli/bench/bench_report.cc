@@ -192,7 +192,7 @@ std::string RenderTable(const std::vector<BenchRow>& rows, const BenchContext& c
           "interval (from 5 pairs on: --pairs).\n"
           "c: time of a draft step over a plain target step. K+1 rows: time of a verify pass "
           "over a plain step.\n"
-          "limit: the speedup, if messages and the router took no time, in plain rounds neither.\n"
+          "limit: the speedup if messages and the router took no time, in plain rounds too.\n"
           "theorem 3.8: prediction from α and c. measured costs: prediction with the measured "
           "K+1 rows and overhead.\n"
           "ops factor: ratio to plain decoding's arithmetic operations, theorem 3.11 (Leviathan "

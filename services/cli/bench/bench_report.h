@@ -59,7 +59,7 @@ struct BenchRow {
   BenchCase measured;
   RunTotals totals;
   RatioInterval speedup;
-  double limit = 0;       // the speedup, if messages took no time anywhere
+  double limit = 0;       // the speedup without messages and the router
   double cost_ratio = 0;  // c
   double rows_cost = 0;   // verify round / plain step; Theorem 3.8 assumes 1
   RoundCosts costs{};

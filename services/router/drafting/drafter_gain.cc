@@ -37,8 +37,14 @@ void GainSums::AddRound(double tokens, double plain_tokens) {
 }
 
 void GainSums::AddWork(double plain_tokens) {
+  // Work of a drafter that nobody uses for long belongs to no single round. It is an observation of
+  // its own, so that it does not count as the price of a round that comes much later.
+  constexpr double kMostOfRound = 8;
   plain_tokens_ += plain_tokens;
   pending_ += plain_tokens;
+  if (pending_ <= kMostOfRound) return;
+  plain_squared_ += pending_ * pending_;
+  pending_ = 0;
 }
 
 GainSums GainSums::Since(const GainSums& before) const {

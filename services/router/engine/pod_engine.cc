@@ -48,10 +48,10 @@ std::optional<Drafter> SelfDrafterFor(const RoundState& state, const Sequence& s
   return may ? drafter : std::nullopt;
 }
 
-// Whether a draft model is ready.
+// Whether the server has a draft model, ready or not.
 bool HasDraftModel(const RoundState& state) {
-  for (PeerId peer = kDrafterPeer; peer < state.slots.num_peers(); ++peer) {
-    if (state.workers.ready(peer)) return true;
+  for (size_t number = 0; number < kMaxDraftModels; ++number) {
+    if (state.draft_models.roster().has(number)) return true;
   }
   return false;
 }

@@ -17,10 +17,6 @@ constexpr float kLeastChance = 1e-9f;
 // Favored tokens that are looked at: some of them may be guesses anyway.
 constexpr size_t kMaxFavored = size_t{kGuessesToTransform} + size_t{kGuessesOfHead};
 
-bool Has(std::span<const int32_t> token_ids, int32_t token_id) {
-  return std::find(token_ids.begin(), token_ids.end(), token_id) != token_ids.end();
-}
-
 bool Has(std::span<const Guess> guesses, int32_t token_id) {
   return std::any_of(guesses.begin(), guesses.end(),
                      [&](const Guess& guess) { return guess.token_id == token_id; });
@@ -46,7 +42,11 @@ GuessTransforms::GuessTransforms(const Text& text)
     return a.second != b.second ? a.second > b.second : a.first < b.first;
   });
   favored.resize(std::min(favored.size(), kMaxFavored));
+  favored_.reserve(favored.size());
   for (const auto& entry : favored) favored_.push_back(entry.first);
+  const auto held_back = HeldBack(*text.params, text.num_output_tokens, text.vocabulary_size);
+  held_back_.assign(held_back.begin(), held_back.end());
+  std::sort(held_back_.begin(), held_back_.end());
 }
 
 void GuessTransforms::Apply(std::span<const int32_t> path, double sharpness,
@@ -56,17 +56,18 @@ void GuessTransforms::Apply(std::span<const int32_t> path, double sharpness,
   for (const Guess& guess : guesses) others -= guess.chance;
   others = std::max(others, kLeastOfOthers);
   AddFavored(others, sharpness, guesses);
-  const std::span<const int32_t> held_back =
-      HeldBack(*text_.params, text_.num_output_tokens + static_cast<int32_t>(path.size()),
-               text_.vocabulary_size);
+  const bool holds_back = text_.num_output_tokens + static_cast<int64_t>(path.size()) <
+                          int64_t{text_.params->min_tokens};
   // Logs of what chances are proportional to. A bias may be too large for an exponential.
   std::vector<double> logs;
   double largest = std::log(others);
   for (const Guess& guess : guesses) {
     const double change = double{Adjusted(guess, path)} - double{guess.logit};
-    const bool is_held_back = Has(held_back, guess.token_id) || !(guess.chance > 0);
-    logs.push_back(is_held_back ? -std::numeric_limits<double>::infinity()
-                                : std::log(double{guess.chance}) + sharpness * change);
+    const bool is_held_back =
+        holds_back && std::binary_search(held_back_.begin(), held_back_.end(), guess.token_id);
+    logs.push_back(is_held_back || !(guess.chance > 0)
+                       ? -std::numeric_limits<double>::infinity()
+                       : std::log(double{guess.chance}) + sharpness * change);
     largest = std::max(largest, logs.back());
   }
   double sum = std::exp(std::log(others) - largest);

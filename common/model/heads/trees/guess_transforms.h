@@ -58,6 +58,7 @@ class GuessTransforms {
   bool has_penalties_;
   std::unordered_map<int32_t, float> biases_;  // by token
   std::vector<int32_t> favored_;               // tokens with the largest positive biases
+  std::vector<int32_t> held_back_;             // sorted; those of the min_tokens mask
 };
 
 // Returns what changes guesses as `transforms` do. Empty: they are null. The result must not

@@ -61,7 +61,7 @@ class ModelChoice {
     if (model == tried_ && trial_drafts_left_ > 0) --trial_drafts_left_;
     // A turn has shown something new only if the model is expected to be worth more now, and then
     // it drafts without turns. So turns become rarer, whatever was accepted.
-    trials_[model].OnJudged(/*succeeded=*/false);
+    if (trials_[model].is_trial()) trials_[model].OnJudged(/*succeeded=*/false);
   }
 
   // A draft was found that is expected to be worth more than one of this model, which could draft

@@ -62,6 +62,8 @@ class TrialSchedule {
     wait_ = gap_;
   }
 
+  bool is_trial() const { return is_trial_; }  // a trial has not been judged yet
+
   // Such a draft was judged, whether it was a trial or not.
   void OnJudged(bool succeeded) {
     gap_ = succeeded ? kFirstGap : std::min(2 * gap_, kLongestGap);

@@ -100,6 +100,10 @@ TEST_F(ModelChoiceTest, ATurnThatHadNoRoomComesAgainLater) {
   while (!choice_.IsDueBesideFound(1, 1)) ++waited;
   EXPECT_EQ(waited, 16);
   for (int i = 0; i < 30; ++i) choice_.OnJudged(1);  // drafts at other places
+  choice_.OnTurn(1, /*drafts=*/false);
+  waited = 0;
+  while (!choice_.IsDueBesideFound(1, 1)) ++waited;
+  EXPECT_EQ(waited, 32) << "those drafts were no turns";
   for (int i = 0; i < 9; ++i) EXPECT_EQ(trial_prior_.NextFirstWait(), 0u) << "they were no trials";
 }
 

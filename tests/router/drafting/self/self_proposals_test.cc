@@ -111,6 +111,23 @@ TEST(SelfProposalsTest, AsksWhileProposalsGainAndRarelyOtherwise) {
   EXPECT_GT(asked, 15) << "it is tried now and then";
 }
 
+TEST(SelfProposalsTest, ARequestFollowsItsOwnFirstProposals) {
+  SelfPrior prior;
+  prior.net_gain = {-0.5, -0.5};
+  // One good proposal is not enough, two are.
+  SelfProposals self(Drafter::kEagle, &prior, /*has_rivals=*/false);
+  const auto propose = [&self] {
+    self.OnRound({.gained = 0, .cost = 0.3});
+    self.OnRound({.gained = 1.5});
+  };
+  EXPECT_TRUE(self.IsWanted(kHere)) << "each request asks at once";
+  propose();
+  EXPECT_FALSE(self.IsWanted(kHere));
+  propose();
+  EXPECT_TRUE(self.IsWanted(kHere));
+  EXPECT_LT(prior.net_gain[static_cast<size_t>(kHere)], -0.4) << "others learn slowly";
+}
+
 TEST(SelfProposalsTest, WhoAsksAloneDoesNotTellOthersThatItIsDear) {
   SelfPrior prior;
   SelfProposals alone(Drafter::kMedusa, &prior, /*has_rivals=*/true);
