@@ -103,6 +103,14 @@ TEST(GatherCandidatesTest, ThePaceCountsWhereNoMatchIsFound) {
   EXPECT_EQ(pace_of(Drafter::kPrediction, {1, 2, 3}), 0) << "the prediction has a match";
 }
 
+// Gives the sequence a prediction, whose first tokens are found now.
+void PredictOutput(Sequence* sequence, LookupPriors* priors) {
+  sequence->lookups = std::make_unique<RequestLookups>(
+      DrafterSet(Drafter::kPrediction), NgramOptions(), AcceptanceMode::kGreedy,
+      sequence->prompt_len(), 20, std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7, 8}, priors);
+  (void)sequence->lookups->Advance(sequence->tokens(), 100);
+}
+
 TEST(GatherCandidatesTest, AFoundDraftKnowsWhatTheModelIsWorth) {
   ToySlots toy(2);
   LookupPriors priors;
@@ -111,10 +119,7 @@ TEST(GatherCandidatesTest, AFoundDraftKnowsWhatTheModelIsWorth) {
     if (!may_use_model) request.drafters = DrafterSet(Drafter::kPrediction);
     const uint32_t id = AddLacking(&toy, 1, std::move(request));
     Sequence& sequence = toy.sequence(id);
-    sequence.lookups = std::make_unique<RequestLookups>(
-        DrafterSet(Drafter::kPrediction), NgramOptions(), AcceptanceMode::kGreedy,
-        sequence.prompt_len(), 20, std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7, 8}, &priors);
-    (void)sequence.lookups->Advance(sequence.tokens(), 100);
+    PredictOutput(&sequence, &priors);
     DraftRoom room = kMuchRoom;
     room.models[0].pass_cost = pass_cost;
     const DraftChoice choice = Gather(&toy, room);
@@ -133,10 +138,7 @@ TEST(GatherCandidatesTest, AModelThatHasNotDraftedForLongTakesATurnOfWhatWasFoun
   LookupPriors priors;
   const uint32_t id = AddLacking(&toy, 1);
   Sequence& sequence = toy.sequence(id);
-  sequence.lookups = std::make_unique<RequestLookups>(
-      DrafterSet(Drafter::kPrediction), NgramOptions(), AcceptanceMode::kGreedy,
-      sequence.prompt_len(), 20, std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7, 8}, &priors);
-  (void)sequence.lookups->Advance(sequence.tokens(), 100);
+  PredictOutput(&sequence, &priors);
   DraftRoom room = kMuchRoom;
   room.models[0].pass_cost = 2;  // what was found is worth more
   EXPECT_TRUE(Gather(&toy, room).candidates.at(0).has_draft);
