@@ -19,6 +19,7 @@
 #include "common/model/kv/kv_page_pool.h"
 #include "common/model/language_model.h"
 #include "kernels/sampling/transform/transform.h"
+#include "tests/model/heads/feed.h"
 #include "tests/support/random_heads.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
@@ -26,6 +27,7 @@
 namespace tandem::guess_transforms_test {
 namespace {
 
+using testing::Feed;
 constexpr size_t kVocabularySize = 16;
 static_assert(kVocabularySize <= kGuessesToTransform, "heads list all tokens");
 constexpr size_t kPromptLength = 4;
@@ -241,15 +243,6 @@ class TransformedTreesTest : public ::testing::Test {
     cache_ = std::make_unique<KvCache>(pages_.get(), 256);
     Feed(*model_, *cache_, kText);
     model_->self_drafter()->KeepFeature(0, 0);
-  }
-  // Returns the logits after the last token.
-  static std::vector<float> Feed(LanguageModel& model, KvCache& cache,
-                                 std::span<const int32_t> token_ids) {
-    const ForwardItem item = {
-        .cache = &cache, .token_ids = token_ids, .parents = {}, .num_logits = 1};
-    const auto logits = model.Forward({&item, 1});
-    EXPECT_TRUE(logits.ok()) << logits.status();
-    return {logits->row(0), logits->row(0) + kVocabularySize};
   }
   // Returns the logits of a model after kText and more tokens.
   static std::vector<float> TargetLogits(LanguageModel& model, std::vector<int32_t> more) {

@@ -15,6 +15,7 @@
 #include "common/model/kv/kv_page_pool.h"
 #include "common/model/language_model.h"
 #include "nlohmann/json.hpp"
+#include "tests/model/heads/feed.h"
 #include "tests/model/model_under_test.h"
 #include "tests/support/random_heads.h"
 #include "tests/support/random_model.h"
@@ -24,6 +25,7 @@ namespace tandem::layer_skip_test {
 namespace {
 
 using ::testing::AllOf;
+using testing::Feed;
 using ::testing::HasSubstr;
 
 constexpr size_t kLayers = 6;
@@ -51,14 +53,6 @@ class LayerSkipTest : public ::testing::Test {
     return std::string(Load(skipped, num_layers).status().message());
   }
 
-  static std::vector<float> Feed(LanguageModel& model, KvCache& cache,
-                                 std::span<const int32_t> token_ids) {
-    const ForwardItem item = {
-        .cache = &cache, .token_ids = token_ids, .parents = {}, .num_logits = 1};
-    const auto logits = model.Forward({&item, 1});
-    EXPECT_TRUE(logits.ok()) << logits.status();
-    return {logits->row(0), logits->row(0) + 64};
-  }
   static GuessTree Guess(LanguageModel& model, KvCache& cache, std::span<const int32_t> text,
                          int32_t next, const GuessLimits& limits) {
     GuessOrder order = {

@@ -19,6 +19,7 @@
 #include "common/model/kv/kv_page_pool.h"
 #include "common/model/language_model.h"
 #include "nlohmann/json.hpp"
+#include "tests/model/heads/feed.h"
 #include "tests/support/random_heads.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
@@ -35,6 +36,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using testing::Feed;
 using ::testing::HasSubstr;
 
 constexpr size_t kVocabularySize = 64;
@@ -101,14 +103,6 @@ class PassTest : public ::testing::Test {
     pages_ = *KvPagePool::Create(model_->kv_shape(), uint64_t{1} << 26);
   }
 
-  static std::vector<float> Feed(LanguageModel& model, KvCache& cache,
-                                 std::span<const int32_t> token_ids) {
-    const ForwardItem item = {
-        .cache = &cache, .token_ids = token_ids, .parents = {}, .num_logits = 1};
-    const auto logits = model.Forward({&item, 1});
-    EXPECT_TRUE(logits.ok()) << logits.status();
-    return {logits->row(0), logits->row(0) + kVocabularySize};
-  }
   static GuessTree Guess(LanguageModel& model, KvCache& cache, std::span<const int32_t> text,
                          const GuessLimits& limits, double temperature = 1) {
     GuessOrder order = {.text = {&cache, text},
