@@ -6,7 +6,7 @@
 namespace tandem {
 
 SelfProposals::SelfProposals(Drafter drafter, SelfPrior* prior, bool has_rivals)
-    : drafter_(drafter), prior_(prior) {
+    : drafter_(drafter), prior_(prior), has_rivals_(has_rivals) {
   asks_at_once_ = !has_rivals || prior->AsksAtOnce();
   for (size_t i = 0; i < kNumAskingPlaces; ++i) {
     schedules_[i].net_gain = prior->net_gain[i];
@@ -16,8 +16,9 @@ SelfProposals::SelfProposals(Drafter drafter, SelfPrior* prior, bool has_rivals)
 
 bool SelfProposals::IsWanted(AskingPlace place, uint32_t num_slots) const {
   const Schedule& schedule = schedules_[static_cast<size_t>(place)];
-  return schedule.net_gain > 0 || asks_at_once_ ||
-         schedule.rounds_since_asked >= schedule.gap * num_slots;
+  if (schedule.net_gain > 0) return true;
+  const bool is_due = asks_at_once_ || schedule.rounds_since_asked >= schedule.gap * num_slots;
+  return is_due && (!has_rivals_ || prior_->budget.CanAsk());
 }
 
 void SelfProposals::OnProposal(size_t length, LookupDraft draft) {
@@ -46,10 +47,11 @@ void SelfProposals::OnNoAnswer() {
 
 void SelfProposals::OnRound(const Round& round) {
   if (asked_.has_value()) Learn(*std::exchange(asked_, std::nullopt), round.gained, round.teaches);
+  prior_->budget.OnRound();
   Schedule& schedule = At(round.place);
   ++schedule.rounds_since_asked;
   if (!round.cost.has_value()) return;
-  asked_ = {round.place, *round.cost};
+  asked_ = {round.place, *round.cost, /*is_expected_to_pay=*/schedule.net_gain > 0};
   asks_at_once_ = false;
   schedule.rounds_since_asked = 0;
   schedule.gap = schedule.net_gain > 0 ? kFirstGap : std::min(2 * schedule.gap, kLongestGap);
@@ -61,6 +63,7 @@ void SelfProposals::Learn(const Asked& asked, double gained, bool teaches) {
   // What other requests have shown counts as much as three proposals: they may have had more
   // company in their batches, or other text.
   constexpr uint32_t kProposalsOfPrior = 3;
+  if (!asked.is_expected_to_pay) prior_->budget.OnAsked(gained - asked.cost.alone);
   Schedule& schedule = At(asked.place);
   const double weight = 1.0 / (kProposalsOfPrior + ++schedule.num_learned);
   schedule.net_gain += std::max(kWeight, weight) * (gained - asked.cost.alone - schedule.net_gain);

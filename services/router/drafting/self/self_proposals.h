@@ -2,6 +2,7 @@
 #ifndef TANDEM_SERVICES_ROUTER_DRAFTING_SELF_SELF_PROPOSALS_H_
 #define TANDEM_SERVICES_ROUTER_DRAFTING_SELF_SELF_PROPOSALS_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,26 @@ namespace tandem {
 enum class AskingPlace : uint8_t { kAfterMatch, kElsewhere };
 inline constexpr size_t kNumAskingPlaces = 2;
 
+// The time that requests of a mode spend on questions from which no gain is expected, if they may
+// use other drafters too. They are asked because nobody would notice otherwise that proposals have
+// become better. Numbers are in tokens of plain decoding.
+class QuestionBudget {
+ public:
+  bool CanAsk() const { return saved_ >= 0; }
+  void OnRound() { saved_ = std::min(saved_ + kShareOfRound, kMostSaved); }
+  // Such a question was asked. `net_gain`: what its proposal gained, less its cost.
+  void OnAsked(double net_gain) {
+    saved_ = std::clamp(saved_ + net_gain, -kMostOwed, kMostSaved);
+  }
+
+ private:
+  static constexpr double kShareOfRound = 0.01;
+  static constexpr double kMostSaved = 2;
+  // A question that cost more, on a machine with other work, does not silence a mode for long.
+  static constexpr double kMostOwed = 4;
+  double saved_ = kMostSaved;
+};
+
 // What all requests of a mode have shown of it. Those that may use no other drafter have one of
 // their own.
 struct SelfPrior {
@@ -27,6 +48,7 @@ struct SelfPrior {
   // server takes proposals for worth their cost, to find out.
   std::array<double, kNumAskingPlaces> net_gain = {0.3, 0.3};
   uint32_t num_requests = 0;
+  QuestionBudget budget;
 
   // Returns true if a new request should ask at once. If proposals cost more than they gain, only
   // some requests do: before a first proposal, a layer of EAGLE must read the whole prompt.
@@ -111,12 +133,14 @@ class SelfProposals {
   struct Asked {
     AskingPlace place;
     ProposalCost cost;
+    bool is_expected_to_pay;
   };
   void Learn(const Asked& asked, double gained, bool teaches);
   Schedule& At(AskingPlace place) { return schedules_[static_cast<size_t>(place)]; }
 
   Drafter drafter_;
   SelfPrior* prior_;
+  bool has_rivals_;
   std::array<Schedule, kNumAskingPlaces> schedules_;
   bool asks_at_once_ = true;
   std::optional<Asked> asked_;

@@ -136,10 +136,60 @@ TEST(SelfProposalsTest, WhoAsksAloneDoesNotTellOthersThatItIsDear) {
   EXPECT_NEAR(prior.net_gain[1], 0.4, 0.01);
 }
 
+// Has a request decode for so many rounds. It asks where it wants to, and no proposal gains
+// anything. Returns how often it asked.
+int DecodeWithoutGain(int num_rounds, double cost, SelfProposals* self) {
+  int asked = 0;
+  for (int i = 0; i < num_rounds; ++i) {
+    const bool asks = self->IsWanted(kHere);
+    asked += asks ? 1 : 0;
+    self->OnRound({.gained = 0, .cost = asks ? std::optional<ProposalCost>(cost) : std::nullopt});
+  }
+  return asked;
+}
+
+TEST(SelfProposalsTest, QuestionsThatPromiseNothingTakeOnePercentOfTheTime) {
+  SelfPrior prior;
+  prior.net_gain = {-0.5, -0.5};
+  constexpr double kCost = 3;  // an EAGLE layer reads the whole text before it proposes
+  int asked = 0;
+  for (int i = 0; i < 500; ++i) {
+    SelfProposals self(Drafter::kEagle, &prior, /*has_rivals=*/true);
+    asked += DecodeWithoutGain(100, kCost, &self);
+  }
+  EXPECT_LT(asked * kCost, 0.0115 * 50'000);
+  EXPECT_GT(asked * kCost, 0.007 * 50'000) << "it is tried now and then";
+}
+
+TEST(SelfProposalsTest, QuestionsThatPayAreNotLimited) {
+  SelfPrior prior;
+  prior.net_gain = {-0.5, -0.5};
+  prior.budget.OnAsked(-100);
+  SelfProposals alone(Drafter::kEagle, &prior, /*has_rivals=*/false);
+  EXPECT_GT(DecodeWithoutGain(40, 3, &alone), 1) << "requests without rivals ask nevertheless";
+  prior.budget.OnAsked(-100);
+  SelfProposals self(Drafter::kEagle, &prior, /*has_rivals=*/true);
+  EXPECT_FALSE(self.IsWanted(kHere));
+  EXPECT_EQ(DecodeWithoutGain(399, 3, &self), 0);
+  int num_rounds = 0;
+  while (!self.IsWanted(kHere) && num_rounds < 1000) {
+    self.OnRound({.gained = 0});
+    ++num_rounds;
+  }
+  EXPECT_LT(num_rounds, 10) << "a debt is forgotten, however large it was";
+  // It turns out that proposals are good.
+  for (int i = 0; i < 10; ++i) self.OnRound({.gained = 3, .cost = 1});
+  prior.budget.OnAsked(-100);
+  EXPECT_TRUE(self.IsWanted(kHere));
+}
+
 TEST(SelfProposalsTest, ANewRequestBeginsWithWhatOthersFound) {
   SelfPrior prior;
-  SelfProposals first(Drafter::kMedusa, &prior, /*has_rivals=*/true);
-  for (int i = 0; i < 500; ++i) first.OnRound({.gained = 0, .cost = 0.15});
+  for (int i = 0; i < 81; ++i) {
+    SelfProposals other(Drafter::kMedusa, &prior, /*has_rivals=*/true);
+    DecodeWithoutGain(100, 0.15, &other);
+  }
+  ASSERT_LT(prior.net_gain[static_cast<size_t>(kHere)], 0);
   int num_at_once = 0;
   for (int i = 0; i < 16; ++i) {
     SelfProposals other(Drafter::kMedusa, &prior, /*has_rivals=*/true);
