@@ -1332,6 +1332,14 @@ constexpr Flag kFlags[] = {
      .least = 0,
      .most = 20,
      .help = "A request gets the log-probabilities of at most this many tokens at each position."},
+    {.name = "--max-choices",
+     .programs = kRouter,
+     .group = "Limits of a request",
+     .kind = FlagKind::kInteger,
+     .value = "N",
+     .fallback = "16",
+     .least = 1,
+     .help = "A request gets at most this many outputs for its prompt (n)."},
 
     // Audit
     {.name = "--audit-fraction",

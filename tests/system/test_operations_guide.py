@@ -43,6 +43,7 @@ LIMITS = [
     ("--max-stop-token-ids", "stop token ids of a request", ""),
     ("--max-logit-bias", "entries of `logit_bias`", ""),
     ("--max-logprobs", "`logprobs`", ""),
+    ("--max-choices", "`n`", ""),
     ("--verifier-timeout", "seconds without a verifier before requests end", ""),
     ("--drafter-timeout", "seconds for a drafter's answer", ""),
     ("--heartbeat-timeout", "seconds without a sign of life after which a worker counts as hung", ""),
@@ -106,7 +107,7 @@ def table_of(flags):
 
 
 def usual_variable(flag, program):
-    prefix = {"tandem-verifier": "TANDEM_VERIFIER_", "tandem-draft": "TANDEM_DRAFT_"}.get(program, "TANDEM_")
+    prefix = {"tandem-verifier": "TANDEM_VERIFIER_", "tandem-draft": "TANDEM_DRAFT_", "tandem-gateway": "TANDEM_GATEWAY_"}.get(program, "TANDEM_")
     return prefix + flag["name"][2:].upper().replace("-", "_")
 
 
@@ -127,12 +128,13 @@ def chapter(flags):
     def is_of_commands(group):
         return not any(name.startswith("tandem-") for flag in groups[group] for name in flag["programs"])
 
-    text = ["*Programs:* `router`, `verifier` and `draft` are the executables `tandem-router`, `tandem-verifier` and `tandem-draft`. "
+    text = ["*Programs:* `router`, `verifier`, `draft` and `gateway` are the executables `tandem-router`, `tandem-verifier`, `tandem-draft` "
+            "and `tandem-gateway`. "
             "The others are commands of `tandem`, such as `tandem serve`. *Workers* are `tandem-verifier` and `tandem-draft`, and "
             "*clients* are " + ", ".join(f"`{name}`" for name in SETS["clients"]) + ".",
             "*Variables:* the environment variable of a flag is `TANDEM_` and the name of the flag: `TANDEM_MAX_QUEUE` sets `--max-queue`. "
-            "For the workers it is `TANDEM_VERIFIER_` or `TANDEM_DRAFT_` and the name: `TANDEM_DRAFT_MAX_SLOTS` sets `--max-slots` of "
-            "`tandem-draft`. " + " ".join(dict.fromkeys(exceptions(flags)))]
+            "For the workers it is `TANDEM_VERIFIER_` or `TANDEM_DRAFT_` and the name, and for the gateway `TANDEM_GATEWAY_`: "
+            "`TANDEM_DRAFT_MAX_SLOTS` sets `--max-slots` of `tandem-draft`. " + " ".join(dict.fromkeys(exceptions(flags)))]
     for group in sorted(groups, key=is_of_commands):
         text += [f"### {group}", table_of(groups[group])]
     return "\n\n".join(text)
@@ -196,7 +198,7 @@ def test_the_limits_of_the_api_are_those_of_the_table_of_flags():
     assert text[begin:end] == made, "TANDEM_UPDATE_DOCS=1 writes the tables again"
 
 
-PROGRAMS = ["tandem-router", "tandem-verifier", "tandem-draft", "tandem serve", "tandem generate", "tandem bench", "tandem bench serve",
+PROGRAMS = ["tandem-router", "tandem-verifier", "tandem-draft", "tandem-gateway", "tandem serve", "tandem generate", "tandem bench", "tandem bench serve",
             "tandem tokenize", "tandem info", "tandem top", "tandem healthcheck", "tandem doctor", "tandem index build", "tandem drafter"]
 
 

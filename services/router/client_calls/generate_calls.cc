@@ -96,37 +96,56 @@ void GenerateCalls::OnValidated(CallId id, double arrived_at,
   if (std::string traceparent = call.traceparent(); ParseTraceparent(traceparent)) {
     request->open.set_traceparent(std::move(traceparent));
   }
-  log_.Started(id, call.request(), *request, arrived_at);
+  log_.Started(id, call.request().prompt(), *request, arrived_at);
   call.DropRequest();
+  choices_.Begin(id, *request);
   context_.fleet->OnRequest(id, *std::move(request), MonotonicSeconds());
 }
 
 void GenerateCalls::Write(WriteResponse write) {
   if (write.response.has_completion()) log_.Completed(write.call, write.response.completion());
-  const auto found = calls_.find(write.call);
+  const Choices::Choice choice = choices_.Of(write.call);
+  const auto found = calls_.find(choice.call);
   if (found == calls_.end()) return;
   GenerateCall& call = *found->second;
+  choices_.OnTokens(choice, write.response.token_ids_size());
+  BeginOthers(choice);
+  write.response.set_index(static_cast<int32_t>(choice.index));
   if (call.Write(std::move(write.response))) return;
-  const std::optional<SlotLife> slot = context_.fleet->OnCancel(call.id(), MonotonicSeconds());
-  FinishStarted(
-      call,
+  const absl::Status status =
       ResourceExhausted("client too slow: more than " + std::to_string(options_.buffer_bytes) +
-                        " bytes of the stream wait to be read"),
-      call.num_sent_tokens(), 0, slot);
+                        " bytes of the stream wait to be read");
+  CancelChoices(call.id(), 0, status);
+  Finish(call, status, call.num_sent_tokens(), 0);
+}
+
+void GenerateCalls::BeginOthers(const Choices::Choice& first) {
+  const double now = MonotonicSeconds();
+  for (auto& [id, request] : choices_.TakeOthers(first, [this] { return ++last_call_; })) {
+    request.arrived_at = now;
+    log_.Started(id, /*prompt=*/"", request, now);
+    context_.fleet->OnRequest(id, std::move(request), now);
+  }
 }
 
 void GenerateCalls::Finish(const FinishCall& finish) {
-  const auto found = calls_.find(finish.call);
+  const Choices::Choice choice = choices_.Of(finish.call);
+  const auto found = calls_.find(choice.call);
   if (found == calls_.end()) return;
-  FinishStarted(*found->second, finish.status, finish.emitted_tokens, finish.retry_milliseconds,
-                finish.slot);
+  GenerateCall& call = *found->second;
+  log_.Finished(finish.call, finish.status, finish.emitted_tokens, finish.slot, MonotonicSeconds());
+  if (finish.status.ok() && !choices_.OnEnded(finish.call)) return;
+  const int num_tokens = choices_.NumTokens(call.id(), finish.emitted_tokens);
+  CancelChoices(call.id(), finish.call, absl::CancelledError("another choice of the call failed"));
+  Finish(call, finish.status, num_tokens, finish.retry_milliseconds);
 }
 
-void GenerateCalls::FinishStarted(GenerateCall& call, const absl::Status& status,
-                                  int emitted_tokens, int retry_milliseconds,
-                                  const std::optional<SlotLife>& slot) {
-  log_.Finished(call.id(), status, emitted_tokens, slot, MonotonicSeconds());
-  Finish(call, status, emitted_tokens, retry_milliseconds);
+void GenerateCalls::CancelChoices(CallId call, CallId ended, const absl::Status& why) {
+  const double now = MonotonicSeconds();
+  for (const CallId id : choices_.End(call, ended)) {
+    const std::optional<SlotLife> slot = context_.fleet->OnCancel(id, now);
+    log_.Finished(id, why, calls_.at(call)->num_sent_tokens(), slot, now);
+  }
 }
 
 void GenerateCalls::Finish(GenerateCall& call, const absl::Status& status, int emitted_tokens,
@@ -136,11 +155,8 @@ void GenerateCalls::Finish(GenerateCall& call, const absl::Status& status, int e
 }
 
 void GenerateCalls::OnCanceled(GenerateCall& call) {
-  const double now = MonotonicSeconds();
-  const std::optional<SlotLife> slot = context_.fleet->OnCancel(call.id(), now);
   metrics_->OnFinished(absl::StatusCode::kCancelled);
-  log_.Finished(call.id(), absl::CancelledError("the client left, or its deadline passed"),
-                call.num_sent_tokens(), slot, now);
+  CancelChoices(call.id(), 0, absl::CancelledError("the client left, or its deadline passed"));
 }
 
 void GenerateCalls::OnClosed(GenerateCall& call, bool opened) {

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/router/client_calls/call_context.h"
+#include "services/router/client_calls/choices.h"
 #include "services/router/client_calls/generate_call.h"
 #include "services/router/engine/engine_command.h"
 #include "services/router/request/generation_request.h"
@@ -55,9 +56,10 @@ class GenerateCalls final : public GenerateCall::Owner {
   // Checks the request, in the background if its prompt is long.
   void Validate(GenerateCall& call, double arrived_at);
   void OnValidated(CallId id, double arrived_at, absl::StatusOr<GenerationRequest> request);
-  // Ends a call that the fleet has taken.
-  void FinishStarted(GenerateCall& call, const absl::Status& status, int emitted_tokens,
-                     int retry_milliseconds, const std::optional<SlotLife>& slot);
+  // The fleet gets the other choices of a call whose first one has output.
+  void BeginOthers(const Choices::Choice& first);
+  // Takes all choices of a call back from the fleet, except for one that has ended.
+  void CancelChoices(CallId call, CallId ended, const absl::Status& why);
   // Ends a call without a line in the log.
   void Finish(GenerateCall& call, const absl::Status& status, int emitted_tokens,
               int retry_milliseconds);
@@ -68,6 +70,7 @@ class GenerateCalls final : public GenerateCall::Owner {
   const Options options_;
   RouterMetrics* metrics_;
   RequestLog log_;
+  Choices choices_;
   // One of the calls waits for a client.
   std::unordered_map<CallId, std::unique_ptr<GenerateCall>> calls_;
   size_t num_open_ = 0;

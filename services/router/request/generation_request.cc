@@ -14,6 +14,19 @@ void GenerationRequest::LimitMaxTokens(uint64_t room, const std::string& of) {
   max_tokens = static_cast<int32_t>(room);
 }
 
+GenerationRequest GenerationRequest::ForChoice(uint32_t other) const {
+  GenerationRequest request = *this;
+  request.choice = other;
+  v1::SamplingParams* const sampling = request.open.mutable_sampling();
+  sampling->set_seed(sampling->seed() + (other - choice));  // it may wrap around
+  return request;
+}
+
+std::string GenerationRequest::UniqueId() const {
+  // A client could give such an id to another call of its own, which is then refused.
+  return choice == 0 ? request_id : absl::StrCat(request_id, "\x1f", choice);
+}
+
 v1::SlotOpen GenerationRequest::OpenForDrafter() const {
   v1::SlotOpen drafter = open;
   v1::SamplingParams* const sampling = drafter.mutable_sampling();

@@ -14,6 +14,8 @@ namespace tandem {
 
 struct GenerationRequest {
   std::string request_id;                 // never empty
+  uint32_t num_choices = 1;               // outputs that the client wants
+  uint32_t choice = 0;                    // the one of them that this request is for
   std::vector<int32_t> prompt_token_ids;  // at least one
   v1::SlotOpen open;                      // sampling, seed, mode and prompt length for the workers
   v1::DraftSampling draft_sampling;       // where the draft model differs; nothing if greedy
@@ -52,6 +54,10 @@ struct GenerationRequest {
   bool needs_draft_log_probs() const {
     return is_sampled() && !(draft_sampling.has_temperature() && draft_sampling.temperature() == 0);
   }
+  // Returns the request for another choice of the same call.
+  GenerationRequest ForChoice(uint32_t other) const;
+  // Returns what tells it from all other requests. Choices of one call share `request_id`.
+  std::string UniqueId() const;
   // Returns what opens a slot of the draft worker.
   v1::SlotOpen OpenForDrafter() const;
 };

@@ -192,6 +192,11 @@ absl::Status RequestValidator::ResolveSampling(const v1::SamplingParams& given,
     return Refused("sampling_params.logprobs", absl::StrCat(given.logprobs()),
                    absl::StrCat("from 0 to ", limits_.max_logprobs));
   }
+  if (given.has_n() && (given.n() < 1 || given.n() > limits_.max_choices)) {
+    return Refused("sampling_params.n", absl::StrCat(given.n()),
+                   absl::StrCat("from 1 to ", limits_.max_choices));
+  }
+  resolved->num_choices = given.has_n() ? static_cast<uint32_t>(given.n()) : 1;
   if (given.logit_bias().size() > limits_.max_logit_bias) {
     return Refused("sampling_params.logit_bias",
                    absl::StrCat(given.logit_bias().size(), " entries"),

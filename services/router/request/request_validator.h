@@ -26,6 +26,7 @@ struct RequestLimits {
   size_t max_stop_token_ids = 256;
   size_t max_logit_bias = 1024;
   int32_t max_logprobs = 20;
+  int32_t max_choices = 16;
   uint32_t max_draft_length = kMaxDraftLength;
   uint32_t max_tree_nodes = 16;
   int32_t default_max_tokens = 256;

@@ -45,6 +45,7 @@ void BindRequestLimits(FlagParser& parser, RequestLimits& limits) {
   parser.Bind("--max-stop-token-ids", &limits.max_stop_token_ids);
   parser.Bind("--max-logit-bias", &limits.max_logit_bias);
   parser.Bind("--max-logprobs", &limits.max_logprobs);
+  parser.Bind("--max-choices", &limits.max_choices);
 }
 
 void BindFlags(FlagParser& parser, RouterOptions& options) {

@@ -64,21 +64,23 @@ void RequestLog::WriteTurnedAway() {
   turned_away_.requests = 0;
 }
 
-void RequestLog::Started(CallId call, const v1::GenerateRequest& request,
-                         const GenerationRequest& resolved, double now) {
+void RequestLog::Started(CallId call, const std::string& prompt, const GenerationRequest& resolved,
+                         double now) {
   running_[call] = {.request_id = resolved.request_id,
+                    .choice = resolved.choice,
                     .traceparent = resolved.open.traceparent(),
                     .started_at = now,
                     .completion = {}};
   if (!Logs(spdlog::level::info)) return;
   LogFields fields;
   fields.Add("request_id", resolved.request_id);
+  if (resolved.choice > 0) fields.Add("choice", resolved.choice);
   AddTrace(resolved.open.traceparent(), &fields);
   fields.Add("prompt_tokens", resolved.prompt_token_ids.size())
       .Add("max_tokens", resolved.max_tokens)
       .Add("mode", Mode(resolved));
   if (log_prompts_) {
-    if (request.has_prompt()) fields.Add("prompt", request.prompt());
+    if (!prompt.empty()) fields.Add("prompt", prompt);
     fields.Add("prompt_token_ids", resolved.prompt_token_ids);
   }
   LogWith(spdlog::level::info, fields, "request started");
@@ -97,6 +99,7 @@ void RequestLog::Finished(CallId call, const absl::Status& status, int emitted_t
   const Running& request = node.mapped();
   LogFields fields;
   fields.Add("request_id", request.request_id);
+  if (request.choice > 0) fields.Add("choice", request.choice);
   AddTrace(request.traceparent, &fields);
   if (slot.has_value()) fields.Add("slot", slot->slot).Add("epoch", slot->epoch);
   fields = WithStatus(std::move(fields), status);

@@ -36,7 +36,8 @@ class RequestLog {
   // adds a line for each request.
   void TurnedAway(const v1::GenerateRequest& request, const std::string& traceparent,
                   const absl::Status& status, double now);
-  void Started(CallId call, const v1::GenerateRequest& request, const GenerationRequest& resolved,
+  // Called for each choice of a call. `prompt` is the text of the prompt, if it is one.
+  void Started(CallId call, const std::string& prompt, const GenerationRequest& resolved,
                double now);
   // Called with the last response, which has the completion.
   void Completed(CallId call, const v1::Completion& completion);
@@ -54,6 +55,7 @@ class RequestLog {
 
   struct Running {
     std::string request_id;
+    uint32_t choice = 0;
     std::string traceparent;
     double started_at = 0;
     v1::Completion completion;

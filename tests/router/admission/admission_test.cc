@@ -231,6 +231,26 @@ TEST(AdmissionTest, AFullQueueSaysWhenToComeBack) {
   EXPECT_EQ(desk.End().retry_milliseconds, 375) << "the slots of all pods count";
 }
 
+TEST(AdmissionTest, TheOtherChoicesOfACallAreNoNewRequests) {
+  EngineOptions options;
+  options.max_queue = 1;
+  Desk desk({FullPod(0)}, options);
+  GenerationRequest first = GreedyRequest(Prompt(1), 20);
+  first.request_id = "mine";
+  first.num_choices = 3;
+  desk.Send(first);
+  desk.admission.Drain();
+  for (const uint32_t choice : {1, 2}) {
+    desk.Send(first.ForChoice(choice));
+    desk.admission.RefuseOverflow(desk.View());
+  }
+  EXPECT_TRUE(desk.Ends().empty()) << "neither the drain nor the full queue refuses them";
+  EXPECT_EQ(desk.admission.num_waiting(), 3u);
+  EXPECT_EQ(desk.admission.num_request_ids(), 3u);
+  desk.Send(first.ForChoice(2));
+  EXPECT_EQ(desk.End().status.code(), absl::StatusCode::kAlreadyExists);
+}
+
 TEST(AdmissionTest, TheRetryHintFollowsTheTimesOfFinishedRequests) {
   EngineOptions options;
   options.max_queue = 2;

@@ -169,6 +169,8 @@ const BadRequest kBadRequests[] = {
        for (int i = 0; i < 257; ++i) Sampling(r)->add_stop_token_ids(1);
      },
      {"stop_token_ids", "257", "256"}},
+    {"no choices", [](R r) { Sampling(r)->set_n(0); }, {"n", "0", "1 to 16"}},
+    {"too many choices", [](R r) { Sampling(r)->set_n(17); }, {"n", "17", "1 to 16"}},
     {"logprobs negative",
      [](R r) { Sampling(r)->set_logprobs(-1); },
      {"logprobs", "-1", "0 to 20"}},

@@ -78,7 +78,7 @@ TEST_F(RequestLogTest, TheLastLineNamesTheSlotAndItsLifeIfThereWasOne) {
   for (const CallId call : {CallId{1}, CallId{2}}) {
     GenerationRequest resolved;
     resolved.request_id = call == 1 ? "ran" : "waited";
-    log.Started(call, Named(resolved.request_id), resolved, 0);
+    log.Started(call, "", resolved, 0);
   }
   log.Finished(1, absl::OkStatus(), 3, SlotLife{.slot = 7, .epoch = 4}, 1);
   log.Finished(2, absl::CancelledError("left"), 0, std::nullopt, 1);
@@ -100,7 +100,7 @@ TEST_F(RequestLogTest, BelowTheLevelNothingIsLoggedOrKept) {
   GenerationRequest resolved;
   resolved.request_id = "a";
   log.Refused(Named("a"), "", InvalidArgument("no"));
-  log.Started(1, Named("a"), resolved, 0);
+  log.Started(1, "", resolved, 0);
   log.Finished(1, absl::OkStatus(), 3, SlotLife{0, 1}, 1);
   SetUp("info");
   log.Finished(1, absl::OkStatus(), 3, SlotLife{0, 1}, 2);  // the request has ended already

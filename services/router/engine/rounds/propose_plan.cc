@@ -226,7 +226,9 @@ FoundDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const 
           : WorthOfChain(sequence.models->estimate(DraftModelOf(model.peer)),
                          std::min(limits.depth, model.limit),
                          pace * (room.row_cost + of_model.pass_cost), pace * of_model.propose_cost);
-  const bool model_is_better = worth_of(found.front()) < of_models_chain;
+  // Where neither is worth anything, the controller knows best whether the model should draft.
+  const double of_best = worth_of(found.front());
+  const bool model_is_better = of_best < of_models_chain || (of_best <= 0 && model.limit > 0);
   result.rival_worth = of_models_chain;
   for (size_t i = 1; i < found.size(); ++i) {
     result.rival_worth = std::max(result.rival_worth, worth_of(found[i]));
@@ -240,9 +242,8 @@ FoundDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const 
     return result;
   }
   if (model_is_better) return result;
-  // Where neither is worth anything, drafts of the model would cost more than they can show.
   result.tries_model =
-      model.limit > 0 && worth_of(found.front()) > of_models_chain &&
+      model.limit > 0 && of_best > of_models_chain &&
       CanDraftSoon(options, slots, model.peer, slot_id) &&
       slots[slot_id].sequence->models->IsDueBesideFound(DraftModelOf(model.peer), room.num_slots);
   if (!result.tries_model) result.draft = std::move(found.front());
