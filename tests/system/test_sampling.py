@@ -28,6 +28,9 @@ VOCABULARY = 8  # a … f, beginning and end of text
 END_OF_TEXT = 7
 PROMPT = [6, 0, 1, 2]
 TOKENS = 3
+# Requests that run at once. The rows of one round are one batch, so with more of them a draw costs less: 64 take 60 % of the processor
+# time that 16 take.
+AT_ONCE = 64
 SHAPE = dict(vocabulary_size=VOCABULARY, hidden_size=16, heads=2, kv_heads=1, head_size=8, intermediate_size=32, layers=1,
              max_positions=64, embedding_scale=0.35)
 
@@ -102,7 +105,7 @@ def draw(server, count, **options):
     return draw_by_drafter(server, count, **options)[:2]
 
 
-def draw_by_drafter(server, count, concurrency=16, prompt=PROMPT, max_tokens=TOKENS, **options):
+def draw_by_drafter(server, count, concurrency=AT_ONCE, prompt=PROMPT, max_tokens=TOKENS, **options):
     """Returns how often the first TOKENS tokens were these, how all tokens were made, and how many each drafter guessed right."""
     message = harness.request(prompt, max_tokens=max_tokens, **options)
     command = [str(harness.BINARY_DIR / "tests" / "draw_outputs"), server.address, "--count", str(count), "--tokens", str(TOKENS),
@@ -139,7 +142,7 @@ def tables(servers, tiny):
 @pytest.mark.parametrize("draft,transport,draft_length", [("other", "shm", 3), ("sharp", "inline", 2)])
 def test_distribution_is_the_targets(servers, tiny, tables, draft, transport, draft_length, configuration):
     parameters = CONFIGURATIONS[configuration]
-    server = servers(target=tiny["target"], draft=tiny[draft], transport=transport, max_slots=16)
+    server = servers(target=tiny["target"], draft=tiny[draft], transport=transport, max_slots=AT_ONCE)
     harness.wait_until(lambda: server.info().ring_transport == transport, 30, f"there is a ring of {transport}")
     counts, sources = draw(server, DRAWS, draft_length=draft_length, **parameters)
     assert sum(counts.values()) == DRAWS
@@ -179,12 +182,14 @@ def corpus(tiny, tmp_path_factory):
 
 @pytest.mark.parametrize("drafter", LOOKUPS)
 def test_distribution_with_drafts_that_were_found_is_the_targets(servers, models, tiny, corpus, drafter):
-    target, options = tiny["target"], {}
+    target, options, at_once = tiny["target"], {}, AT_ONCE
     if drafter == "retrieval":
-        # A search takes as long as a round of the tiny model, so the target is a larger one.
-        target, options = models.random(**{**SHAPE, "intermediate_size": 4096, "layers": 8}, seed=1), dict(retrieval=corpus)
-    server = servers(target=target, drafter="none", max_slots=16, **options)
-    counts, sources = draw(server, DRAWS, prompt=REPEATING_PROMPT, draft_length=3, temperature=1.0, drafter=drafter, **LOOKUPS[drafter])
+        # A search takes as long as a round of the tiny model, so the target is a larger one. With more requests, each waits longer for
+        # its search, and fewer drafts come in time.
+        target, options, at_once = models.random(**{**SHAPE, "intermediate_size": 4096, "layers": 8}, seed=1), dict(retrieval=corpus), 16
+    server = servers(target=target, drafter="none", max_slots=at_once, **options)
+    counts, sources = draw(server, DRAWS, concurrency=at_once, prompt=REPEATING_PROMPT, draft_length=3, temperature=1.0, drafter=drafter,
+                           **LOOKUPS[drafter])
     assert sum(counts.values()) == DRAWS
     for source in (pb.TOKEN_SOURCE_ACCEPTED, pb.TOKEN_SOURCE_RECOVERED):
         assert sources[source] > DRAWS / (200 if drafter == "retrieval" else 50), "both ways of making a token must have been taken"
@@ -194,7 +199,7 @@ def test_distribution_with_drafts_that_were_found_is_the_targets(servers, models
 
 def test_distribution_with_trees_is_the_targets(servers, tiny):
     """The prompt goes on in several ways after the ends of many outputs, so a tree has several tokens for one position."""
-    server = servers(target=tiny["target"], drafter="none", max_slots=16)
+    server = servers(target=tiny["target"], drafter="none", max_slots=AT_ONCE)
     options = dict(prompt=REPEATING_PROMPT, draft_length=3, temperature=1.0, drafter="suffix")
     counts, sources = draw(server, DRAWS, max_tree_nodes=12, **options)
     assert sum(counts.values()) == DRAWS
@@ -209,7 +214,7 @@ def test_distribution_with_trees_is_the_targets(servers, tiny):
 
 def test_distribution_with_trees_of_a_draft_model_is_the_targets(servers, tiny, tables):
     """Siblings are drawn without replacement, and their rows go through the ring."""
-    server = servers(target=tiny["target"], draft=tiny["other"], transport="shm", max_slots=16)
+    server = servers(target=tiny["target"], draft=tiny["other"], transport="shm", max_slots=AT_ONCE)
     options = dict(draft_length=2, **CONFIGURATIONS["all transforms"])
     counts, sources = draw(server, DRAWS, max_tree_nodes=6, **options)
     assert sum(counts.values()) == DRAWS
@@ -221,7 +226,7 @@ def test_distribution_with_trees_of_a_draft_model_is_the_targets(servers, tiny, 
 
 def test_distribution_with_trees_of_a_draft_model_in_messages_is_the_targets(servers, tiny, tables):
     """The rows of a tree travel in the messages of the proposal and of the verdict."""
-    server = servers(target=tiny["target"], draft=tiny["other"], transport="inline", max_slots=16)
+    server = servers(target=tiny["target"], draft=tiny["other"], transport="inline", max_slots=AT_ONCE)
     harness.wait_until(lambda: server.info().ring_transport == "inline", 30, "rows travel in messages")
     counts, sources = draw(server, DRAWS, max_tree_nodes=6, draft_length=2, **CONFIGURATIONS["temperature 1"])
     check_sources(counts, sources)
@@ -241,13 +246,13 @@ def used_drafters(server, prompt, **options):
 
 def test_distribution_with_several_draft_models_is_the_targets(servers, tiny, tables):
     """Each model has a ring and keys of its own, and the requests of a round have different models."""
-    server = servers(target=tiny["target"], draft=f"{tiny['other']},{tiny['sharp']}", max_slots=16)
+    server = servers(target=tiny["target"], draft=f"{tiny['other']},{tiny['sharp']}", max_slots=AT_ONCE)
     names = [tiny["other"].name, tiny["sharp"].name]
     harness.wait_until(lambda: [model.name for model in server.info().draft_models if model.attached] == names, 30, "both are attached")
     parameters = CONFIGURATIONS["temperature 1"]
     expected = distribution(tables["target"], parameters)
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        drawn = [pool.submit(draw, server, DRAWS, concurrency=8, draft_length=3, drafter=name, **parameters) for name in names]
+        drawn = [pool.submit(draw, server, DRAWS, concurrency=AT_ONCE // 2, draft_length=3, drafter=name, **parameters) for name in names]
         for one in drawn:
             counts, sources = one.result()
             check_sources(counts, sources)
@@ -265,7 +270,7 @@ def test_distribution_with_the_servers_choice_of_drafters_is_the_targets(servers
     long as a pass of the target, so it has few of the rounds."""
     target = models.random(**{**SHAPE, "layers": 4}, seed=1)
     heads = models.random(**{**SHAPE, "embedding_scale": 1.0, "seed": 4, **HEADS["medusa"]})
-    server = servers(target=target, draft=tiny["other"], heads=heads, max_slots=16,
+    server = servers(target=target, draft=tiny["other"], heads=heads, max_slots=AT_ONCE,
                      environment={"TANDEM_DRAFTERS": "model,suffix,ngram,recycling,medusa"})
     harness.wait_until(lambda: server.info().drafter_attached, 30, "the drafter is attached")
     counts, sources, accepted = draw_by_drafter(server, DRAWS, max_tokens=6, prompt=REPEATING_PROMPT, draft_length=3,
@@ -286,7 +291,7 @@ def test_distribution_with_heads_is_the_targets(servers, models, drafter):
     # The target has many layers, so that EAGLE, whose step costs one, goes deeper than its first guesses.
     target = models.random(**{**SHAPE, "layers": 12}, seed=1)
     heads = models.random(**{**SHAPE, "embedding_scale": 1.0, "seed": 4, **HEADS[drafter]})
-    server = servers(target=target, drafter="none", max_slots=16, heads=heads)
+    server = servers(target=target, drafter="none", max_slots=AT_ONCE, heads=heads)
     # More tokens than are counted, so that the first draft reaches beyond the second token.
     counts, sources = draw(server, DRAWS, max_tokens=5, draft_length=3, temperature=1.0, drafter=drafter.split()[0],
                            max_tree_nodes=5)
@@ -297,7 +302,7 @@ def test_distribution_with_heads_is_the_targets(servers, models, drafter):
 
 @pytest.mark.parametrize("draft_sampling", [{"temperature": 0.4, "top_p": 0.8}, {"temperature": 0.0}], ids=["sharper", "likeliest"])
 def test_distribution_with_a_draft_model_that_draws_in_its_own_way_is_the_targets(servers, tiny, tables, draft_sampling):
-    server = servers(target=tiny["target"], draft=tiny["other"], transport="shm", max_slots=16)
+    server = servers(target=tiny["target"], draft=tiny["other"], transport="shm", max_slots=AT_ONCE)
     parameters = CONFIGURATIONS["temperature 1"]
     counts, sources = draw(server, DRAWS, draft_length=3, draft_sampling=draft_sampling, **parameters)
     assert sum(counts.values()) == DRAWS
@@ -322,14 +327,14 @@ def test_likeliest_drafts_leave_a_sampled_output_as_it_is(servers):
 
 
 def test_reproducible_outputs_over_seeds_have_the_targets_distribution(servers, tiny, tables):
-    server = servers(target=tiny["target"], draft=tiny["other"], transport="shm", max_slots=16)
+    server = servers(target=tiny["target"], draft=tiny["other"], transport="shm", max_slots=AT_ONCE)
     parameters = CONFIGURATIONS["temperature 1"]
     counts, _ = draw(server, DRAWS // 2, draft_length=3, reproducible=True, **parameters)
     assert g_test(counts, distribution(tables["target"], parameters)) > FALSE_ALARM
 
 
 def test_a_drafter_that_is_the_target_is_always_accepted(servers, tiny):
-    server = servers(target=tiny["target"], draft=tiny["good"], transport="shm", max_slots=16)
+    server = servers(target=tiny["target"], draft=tiny["good"], transport="shm", max_slots=AT_ONCE)
     _, sources = draw(server, 500, draft_length=2, temperature=1.0)
     assert sources[pb.TOKEN_SOURCE_RECOVERED] == 0
     assert sources[pb.TOKEN_SOURCE_ACCEPTED] > 0
