@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes prebuilt packages in build/packages: the bundle as a .tar.zst, and a .deb for Debian and Ubuntu.
-#   tools/package.sh              builds what is missing, and prints the paths of the packages
-#   tools/package.sh --from DIR   takes the bundle of this build folder as it is
+#   tools/package.sh [--level N]              builds what is missing, and prints the paths of the packages
+#   tools/package.sh [--level N] --from DIR   takes the bundle of this build folder as it is
+# N is the level of zstd for the archive (default 15). Level 3 takes half a second of processor time in place of 27, and 5 % more space.
 # Both hold the executables with the libraries that they need, except libc, and the embedded pair of models. The .deb installs them in
 # /opt/tandem, as the systemd units expect, and links /usr/bin/tandem.
 set -euo pipefail
@@ -9,17 +10,21 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=true
 binaries=build/cpu-release
-case "${1:-}" in
-  --from)
-    build=false
-    binaries="${2:?--from needs a build folder}"
-    ;;
-  "") ;;
-  *)
-    sed -n '2,6s/^# \{0,1\}//p' "$0"
-    exit 2
-    ;;
-esac
+level=15
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --from)
+      build=false
+      binaries="${2:?--from needs a build folder}"
+      ;;
+    --level) level="${2:?--level needs a number}" ;;
+    *)
+      sed -n '2,7s/^# \{0,1\}//p' "$0"
+      exit 2
+      ;;
+  esac
+  shift 2
+done
 
 out=build/packages
 if [ "$build" = true ]; then tools/build.sh cpu-release bundle >&2; fi
@@ -38,7 +43,7 @@ export SOURCE_DATE_EPOCH="$time"
 rm -rf "$out"
 mkdir -p "$out"
 tar --sort=name --mtime="@$time" --owner=0 --group=0 --numeric-owner -C "$(dirname "$bundle")" -cf - "$name" |
-  zstd -q -15 -T0 -o "$out/$name.tar.zst"
+  zstd -q "-$level" -T0 -o "$out/$name.tar.zst"
 
 root="$out/deb"
 mkdir -p "$root/DEBIAN" "$root/opt/tandem" "$root/usr/bin" "$root/lib/systemd/system" "$root/usr/lib/sysusers.d" \
