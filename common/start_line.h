@@ -13,6 +13,7 @@
 namespace tandem {
 
 inline constexpr std::string_view kReadyPrefix = "ready: ";      // then the address
+inline constexpr std::string_view kHttpPrefix = "http: ";        // the gateway's: then the address
 inline constexpr std::string_view kRefusedPrefix = "refused: ";  // then why the process ends
 
 inline void PrintStartLine(std::string_view prefix, std::string text) {

@@ -12,6 +12,8 @@ std::string_view ProgramName(Program program) {
       return "tandem-verifier";
     case Program::kDraft:
       return "tandem-draft";
+    case Program::kGateway:
+      return "tandem-gateway";
     case Program::kServe:
       return "tandem serve";
     case Program::kGenerate:
@@ -57,9 +59,10 @@ const Flag* FindFlag(std::string_view name, Program program) {
 
 std::string FlagVariable(const Flag& flag, Program program) {
   if (!flag.has_variable) return "";
-  std::string variable = program == Program::kVerifier ? "TANDEM_VERIFIER_"
-                         : program == Program::kDraft  ? "TANDEM_DRAFT_"
-                                                       : "TANDEM_";
+  std::string variable = program == Program::kVerifier  ? "TANDEM_VERIFIER_"
+                         : program == Program::kDraft   ? "TANDEM_DRAFT_"
+                         : program == Program::kGateway ? "TANDEM_GATEWAY_"
+                                                        : "TANDEM_";
   const std::string_view stem = flag.variable.empty() ? flag.name.substr(2) : flag.variable;
   for (const char c : stem) {
     variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));

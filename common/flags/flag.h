@@ -16,6 +16,7 @@ enum class Program : uint8_t {
   kRouter,
   kVerifier,
   kDraft,
+  kGateway,
   kServe,
   kGenerate,
   kBench,
@@ -28,7 +29,7 @@ enum class Program : uint8_t {
   kIndexBuild,
   kDrafterCommand,
 };
-inline constexpr int kNumPrograms = 14;
+inline constexpr int kNumPrograms = 15;
 
 // Returns, for example, "tandem-router", or "tandem bench serve" for a command.
 std::string_view ProgramName(Program program);

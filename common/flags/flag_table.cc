@@ -11,6 +11,7 @@ namespace {
 constexpr Programs kRouter = Program::kRouter;
 constexpr Programs kVerifier = Program::kVerifier;
 constexpr Programs kDraft = Program::kDraft;
+constexpr Programs kGateway = Program::kGateway;
 constexpr Programs kServe = Program::kServe;
 constexpr Programs kGenerate = Program::kGenerate;
 constexpr Programs kBench = Program::kBench;
@@ -25,6 +26,7 @@ constexpr Programs kDrafterCommand = Program::kDrafterCommand;
 
 constexpr Programs kWorkers = kVerifier | kDraft;
 constexpr Programs kExecutables = kRouter | kWorkers;
+constexpr Programs kProcesses = kExecutables | kGateway;
 // The commands that talk to a server: a running one, or a private one that they start.
 constexpr Programs kClients = kGenerate | kBench | kBenchServe | kTokenize | kInfo;
 // The commands that only talk to a running server.
@@ -455,8 +457,22 @@ constexpr Flag kFlags[] = {
      .help =
          "Routers connect to this address: HOST:PORT or unix:PATH. Port 0 stands for a free port, "
          "and the line `ready: ADDRESS` on standard output names it."},
+    {.name = "--listen",
+     .programs = kGateway,
+     .group = "Server",
+     .value = "ADDRESS",
+     .fallback = "127.0.0.1:8000",
+     .help =
+         "Clients of HTTP connect to this address: HOST:PORT. Port 0 stands for a free port, and "
+         "the line `http: ADDRESS` on standard output names it."},
+    {.name = "--connect",
+     .programs = kGateway,
+     .group = "Server",
+     .value = "ADDRESS",
+     .fallback = "127.0.0.1:50051",
+     .help = "The router listens at this address: HOST:PORT or unix:PATH."},
     {.name = "--admin",
-     .programs = kExecutables,
+     .programs = kProcesses,
      .group = "Server",
      .value = "ADDRESS",
      .fallback = "none",
@@ -472,6 +488,14 @@ constexpr Flag kFlags[] = {
              "HOST:PORT, or none. The verifier has the next port, and the draft models have the "
              "ports after it. With auto, the address is 127.0.0.1:9464, or free ports when one of "
              "these ports is taken."},
+    {.name = "--http",
+     .programs = kServe,
+     .group = "Server",
+     .value = "ADDRESS",
+     .fallback = "none",
+     .help = "A gateway listens at this address for clients of OpenAI's HTTP API: HOST:PORT, or "
+             "none. Port 0 stands for a free port, and the line `http: ADDRESS` on standard output "
+             "names it."},
     {.name = "--admin",
      .programs = kTop | kHealthcheck,
      .group = "Server",
@@ -1118,7 +1142,7 @@ constexpr Flag kFlags[] = {
      .handed_to = kRouter,
      .help = "A request is refused when this many verifiers in a row died while they computed it."},
     {.name = "--drain-seconds",
-     .programs = kRouter,
+     .programs = kRouter | kGateway,
      .group = "Timeouts and faults",
      .kind = FlagKind::kNumber,
      .value = "SECONDS",
@@ -1126,7 +1150,7 @@ constexpr Flag kFlags[] = {
      .least = 0,
      .help = "After SIGTERM or SIGINT, running requests have this long to finish. The same signal "
              "again "
-             "ends the router at once."},
+             "ends the process at once."},
     {.name = "--drain-seconds",
      .programs = kServe,
      .group = "Timeouts and faults",
@@ -1152,7 +1176,7 @@ constexpr Flag kFlags[] = {
 
     // Security
     {.name = "--tls-certificate",
-     .programs = kExecutables | kServe,
+     .programs = kProcesses | kServe,
      .group = "Security",
      .value = "FILE",
      .help = "This file has the certificate (PEM) of the server. With it, the server speaks TLS "
@@ -1166,12 +1190,12 @@ constexpr Flag kFlags[] = {
      .value = "FILE",
      .help = "This file has the certificate (PEM) that is shown to a server that asks for one."},
     {.name = "--tls-key",
-     .programs = kExecutables | kSupervisors | kVisitors,
+     .programs = kProcesses | kSupervisors | kVisitors,
      .group = "Security",
      .value = "FILE",
      .help = "This file has the private key (PEM) of --tls-certificate."},
     {.name = "--tls-client-ca",
-     .programs = kExecutables | kServe,
+     .programs = kProcesses | kServe,
      .group = "Security",
      .value = "FILE",
      .help = "This file has certificates (PEM) of authorities. Whoever connects to --listen must "
@@ -1185,7 +1209,7 @@ constexpr Flag kFlags[] = {
          "This file has certificates (PEM) of authorities. With it, the command speaks TLS with a "
          "server whose certificate one of them signed."},
     {.name = "--token-file",
-     .programs = kRouter | kServe,
+     .programs = kRouter | kGateway | kServe,
      .group = "Security",
      .value = "FILE",
      .help = "This file has lines `client TOKEN` or `admin TOKEN`. Every call needs one of the "
@@ -1204,7 +1228,7 @@ constexpr Flag kFlags[] = {
      .value = "FILE",
      .help = "The command shows the first token of this file."},
     {.name = "--insecure",
-     .programs = kExecutables | kServe,
+     .programs = kProcesses | kServe,
      .group = "Security",
      .kind = FlagKind::kSwitch,
      .help = "The server accepts addresses that other machines can reach, without TLS (of workers: "
@@ -1247,6 +1271,29 @@ constexpr Flag kFlags[] = {
      .value = "NAME",
      .computed = "the host of a worker's address",
      .help = "The certificates of the workers must have this name."},
+    {.name = "--router-ca",
+     .programs = kGateway,
+     .group = "Security",
+     .value = "FILE",
+     .help =
+         "This file has certificates (PEM) of authorities. With it, the gateway speaks TLS with a "
+         "router whose certificate one of them signed."},
+    {.name = "--router-certificate",
+     .programs = kGateway,
+     .group = "Security",
+     .value = "FILE",
+     .help = "This file has the certificate (PEM) that is shown to a router that asks for one."},
+    {.name = "--router-key",
+     .programs = kGateway,
+     .group = "Security",
+     .value = "FILE",
+     .help = "This file has the private key (PEM) of --router-certificate."},
+    {.name = "--router-token-file",
+     .programs = kGateway,
+     .group = "Security",
+     .value = "FILE",
+     .help = "The gateway shows the first token of this file to the router. Without it and without "
+             "--token-file, the router gets the tokens of the clients."},
     {.name = "--max-connection-age",
      .programs = kRouter,
      .group = "Security",
@@ -1273,6 +1320,72 @@ constexpr Flag kFlags[] = {
          "not "
          "tell how many draft tokens were accepted. 512 bytes hold what a round gives. 0 means no "
          "padding."},
+
+    // Limits of HTTP
+    {.name = "--max-header-bytes",
+     .programs = kGateway,
+     .group = "Limits of HTTP",
+     .kind = FlagKind::kInteger,
+     .value = "BYTES",
+     .fallback = "16384",
+     .least = 1024,
+     .most = 1 << 20,
+     .help = "The headers of a request have at most this size."},
+    {.name = "--max-body-bytes",
+     .programs = kGateway,
+     .group = "Limits of HTTP",
+     .kind = FlagKind::kInteger,
+     .value = "BYTES",
+     .fallback = "8388608",
+     .least = 1024,
+     .most = 1 << 30,
+     .help = "The body of a request has at most this size."},
+    {.name = "--max-arriving-bytes",
+     .programs = kGateway,
+     .group = "Limits of HTTP",
+     .kind = FlagKind::kInteger,
+     .value = "BYTES",
+     .fallback = "268435456",
+     .least = 1024,
+     .most = 1e12,
+     .help = "The bodies that arrive at the same time have at most this size together."},
+    {.name = "--max-connections",
+     .programs = kGateway,
+     .group = "Limits of HTTP",
+     .kind = FlagKind::kInteger,
+     .value = "N",
+     .fallback = "4096",
+     .least = 1,
+     .most = kMany,
+     .help = "One more connection than this many is turned away."},
+    {.name = "--request-seconds",
+     .programs = kGateway,
+     .group = "Limits of HTTP",
+     .kind = FlagKind::kNumber,
+     .value = "SECONDS",
+     .fallback = "30",
+     .least = 0.1,
+     .most = 86400,
+     .help = "A request arrives whole within this time after its first byte, or after the "
+             "connection began."},
+    {.name = "--idle-seconds",
+     .programs = kGateway,
+     .group = "Limits of HTTP",
+     .kind = FlagKind::kNumber,
+     .value = "SECONDS",
+     .fallback = "75",
+     .least = 0.1,
+     .most = 86400,
+     .help = "A connection without a request is closed after this time."},
+    {.name = "--write-seconds",
+     .programs = kGateway,
+     .group = "Limits of HTTP",
+     .kind = FlagKind::kNumber,
+     .value = "SECONDS",
+     .fallback = "30",
+     .least = 0.1,
+     .most = 86400,
+     .help = "A client that takes longer to read a piece of its answer is cut off."},
 
     // Limits of a request
     {.name = "--max-prompt-bytes",
@@ -1339,6 +1452,7 @@ constexpr Flag kFlags[] = {
      .value = "N",
      .fallback = "16",
      .least = 1,
+     .most = 128,
      .help = "A request gets at most this many outputs for its prompt (n)."},
 
     // Audit
@@ -1363,27 +1477,27 @@ constexpr Flag kFlags[] = {
 
     // Process
     {.name = "--report-refusal",
-     .programs = kExecutables,
+     .programs = kProcesses,
      .group = "Process",
      .kind = FlagKind::kSwitch,
      .has_variable = false,
      .help = "If the process does not start, it says why with a line `refused: WHY` on standard "
              "output, and not in its log. A supervisor reads this line."},
     {.name = "--exit-with-parent",
-     .programs = kExecutables,
+     .programs = kProcesses,
      .group = "Process",
      .kind = FlagKind::kSwitch,
      .has_variable = false,
      .help = "The process ends when the process that started it ends."},
     {.name = "--log-level",
-     .programs = kExecutables,
+     .programs = kProcesses,
      .group = "Process",
      .kind = FlagKind::kChoice,
      .fallback = "info",
      .words = "debug|info|warn|error|off",
      .help = "Messages of this level and above are written to standard error."},
     {.name = "--log-format",
-     .programs = kExecutables | kServe,
+     .programs = kProcesses | kServe,
      .group = "Process",
      .kind = FlagKind::kChoice,
      .fallback = "text",

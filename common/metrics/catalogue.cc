@@ -20,6 +20,7 @@ constexpr const MetricInfo* kSessions[] = {&kDrafterAttached, &kDraftModelShare,
 constexpr const MetricInfo* kWorkers[] = {&kKvPages,      &kWorkerSlots,   &kWorkerSessions,
                                           &kWorkerModels, &kRingBytes,     &kDraftGuesses,
                                           &kRingErrors,   &kWorkerBatches, &kWorkerCompute};
+constexpr const MetricInfo* kGateway[] = {&kHttpRequests, &kHttpRequestSeconds, &kHttpConnections};
 constexpr const MetricInfo* kProcess[] = {&kBuildInfo, &kProcessCpu, &kProcessMemory, &kProcessFds,
                                           &kProcessStart};
 constexpr CatalogueSection kSections[] = {
@@ -27,7 +28,8 @@ constexpr CatalogueSection kSections[] = {
     {"Requests and rounds", "router", kRounds},
     {"Workers and audit, as the router sees them", "router", kSessions},
     {"Workers", "verifier, drafter", kWorkers},
-    {"The process", "all three", kProcess},
+    {"HTTP", "gateway", kGateway},
+    {"The process", "all", kProcess},
 };
 
 }  // namespace

@@ -461,6 +461,34 @@ inline constexpr MetricInfo kWorkerCompute{
     "If it grows by nearly a second per second, this worker is the limit. Use more workers or"
     " a smaller model."};
 
+// ---------------------------------------------------------------- gateway
+
+inline constexpr MetricInfo kHttpRequests{
+    MetricType::kCounter,
+    "tandem_http_requests_total",
+    "requests",
+    "path,status",
+    "Requests of HTTP that were answered, by path and status. 499: the client left before the end.",
+    "Many 429 or 503: the router is full or gone. Many 499: clients give up, so look at "
+    "`tandem_time_to_first_token_seconds`."};
+inline constexpr MetricInfo kHttpRequestSeconds{
+    MetricType::kHistogram,
+    "tandem_http_request_seconds",
+    "seconds",
+    "path",
+    "Time from the first byte of a request to the last byte of its answer.",
+    "For orientation: compare it with the router's times. The gateway itself adds less than a "
+    "millisecond.",
+    buckets::kFirstToken};
+inline constexpr MetricInfo kHttpConnections{
+    MetricType::kGauge,
+    "tandem_http_connections",
+    "connections",
+    "",
+    "Open connections of HTTP clients.",
+    "Near `--max-connections`, further clients are turned away: raise it, or start another "
+    "gateway."};
+
 // ---------------------------------------------------------------- all
 
 inline constexpr MetricInfo kBuildInfo{

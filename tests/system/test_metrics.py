@@ -317,8 +317,9 @@ def catalogue():
     """{process: {name: (type, labels)}}, from docs/metrics.md, which a unit test holds against the code."""
     text = (harness.SOURCE_DIR / "docs" / "metrics.md").read_text()
     text = text[text.index("<!-- made from common/metrics/catalogue.h -->"):text.index("<!-- end -->")]
-    sections = {"router": ["router"], "verifier, drafter": ["verifier", "draft"], "all three": ["router", "verifier", "draft"]}
-    found = {"router": {}, "verifier": {}, "draft": {}}
+    sections = {"router": ["router"], "verifier, drafter": ["verifier", "draft"], "gateway": ["gateway"],
+                "all": ["router", "verifier", "draft", "gateway"]}
+    found = {"router": {}, "verifier": {}, "draft": {}, "gateway": {}}
     for processes, table in re.findall(r"^### .* \((.*)\)\n\n((?:\|.*\n)+)", text, re.MULTILINE):
         for name, kind, labels in re.findall(r"^\| `(\w+)` \| (\w+) \| \w+ \| ([\w, ]*) \|", table, re.MULTILINE):
             of_all = {"model"} if name.startswith("tandem_") else set()  # the others are every exporter's

@@ -83,6 +83,11 @@ int Serve(const ServerOptions& options, ColorMode color, Console& console) {
                                  "; try: tandem generate --connect " + address +
                                  ClientFlags(options.security, address) + " \"Once upon a time\"");
            },
+       .http =
+           [&](const std::string& address) {
+             console.out << "http: " << address << std::endl;
+             log.Say("info", "OpenAI's API is at http://" + address + "/v1");
+           },
        .stopped =
            [&](const absl::Status& status) {
              result = status;

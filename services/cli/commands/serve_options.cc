@@ -13,6 +13,7 @@ void BindServe(FlagParser& parser, ServeArguments& serve) {
   ServerOptions& server = serve.server;
   parser.Bind("--listen", &server.listen);
   parser.Bind("--admin", &server.admin);
+  parser.Bind("--http", &server.http);
   parser.Bind("--drafter", &server.drafter);
   parser.Bind("--drain-seconds", &server.drain_seconds);
   parser.Bind("--heartbeat-timeout", &server.heartbeat_timeout_seconds);

@@ -25,6 +25,8 @@ struct ServerOptions {
   // are the verifier's and the drafter's. "none": nowhere. "auto": kAdminPort on this machine, or
   // free ports if one of the three is taken.
   std::string admin = "none";
+  // Where the gateway listens for clients of HTTP. "none": there is no gateway.
+  std::string http = "none";
   // Texts of the flags that the table hands on to the router and the workers.
   FlagTexts handed_on;
   int drain_seconds = 30;

@@ -168,6 +168,35 @@ ChildSpec RouterSpec(const fs::path& executables, const ModelFolders& models,
   return spec;
 }
 
+// The gateway of --http. Checks its address.
+absl::StatusOr<ChildSpec> GatewaySpec(const fs::path& executables, const std::string& admin,
+                                      const ServerOptions& options) {
+  TANDEM_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(options.http, "--http"));
+  if (!address.unix_path.empty()) {
+    return InvalidArgument("--http: got \"" + options.http + "\", want HOST:PORT or none");
+  }
+  if (!options.security.tls.certificate.empty()) {
+    return InvalidArgument(
+        "--http: the gateway does not know which authority signed --tls-certificate; start "
+        "tandem-gateway by itself, with --router-ca");
+  }
+  TANDEM_RETURN_IF_ERROR(CheckLocal(address, options.http, "--http",
+                                    options.insecure || !options.security.token_file.empty(),
+                                    "--token-file"));
+  TANDEM_RETURN_IF_ERROR(CheckFree(address, "--http"));
+  ChildSpec spec;
+  spec.name = "gateway";
+  spec.listen = options.http;
+  spec.optional = true;
+  spec.stop_timeout = std::chrono::seconds(options.drain_seconds + 5);
+  spec.command = {(executables / ProgramName(Program::kGateway)).string(), "--drain-seconds",
+                  std::to_string(options.drain_seconds), "--exit-with-parent", "--report-refusal"};
+  AddServerSecurity(spec.command, options);
+  AddIfSet(spec.command, "--router-token-file", options.security.token_file);
+  Append(spec.command, {"--log-format", options.log_format, "--admin", admin});
+  return spec;
+}
+
 // Whether --drafters was given and lists this drafter.
 bool Lists(const ServerOptions& options, absl::string_view drafter) {
   const auto found = options.handed_on.find("--drafters");
@@ -316,12 +345,14 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
                  options.insecure || security->tls != nullptr || security->tokens != nullptr,
                  "TLS (--tls-certificate and --tls-key) or --token-file"));
   TANDEM_RETURN_IF_ERROR(CheckFree(listen));
+  const bool has_gateway = options.http != "none";
   TANDEM_ASSIGN_OR_RETURN(const std::vector<std::string> admin,
-                          PlanAdmin(options, 2 + models.drafts.size()));
+                          PlanAdmin(options, 2 + models.drafts.size() + (has_gateway ? 1 : 0)));
 
   const bool drafts = !models.drafts.empty();
   std::vector<std::string> names = {"tandem-verifier", "tandem-router"};
   if (drafts) names.emplace_back("tandem-draft");
+  if (has_gateway) names.emplace_back("tandem-gateway");
   for (const std::string& name : names) {
     if (access((executables / name).c_str(), X_OK) != 0) {
       return NotFound("the executable " + (executables / name).string() +
@@ -346,6 +377,9 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
     plan.workers.back().optional = true;
   }
   plan.router = RouterSpec(executables, models, plan.workers, admin[0], options);
+  if (has_gateway) {
+    TANDEM_ASSIGN_OR_RETURN(plan.gateway, GatewaySpec(executables, admin.back(), options));
+  }
   if (drafts && !options.draft_optional) {
     plan.router.first_start_arguments = {"--drafter-required-at-start"};
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -15,6 +16,17 @@
 namespace tandem::cli {
 
 namespace {
+
+// Returns an address by which this machine reaches a child that listens on all of its addresses.
+std::string OnThisMachine(const std::string& address) {
+  for (const auto& [everywhere, here] :
+       {std::pair{"0.0.0.0:", "127.0.0.1:"}, std::pair{"[::]:", "[::1]:"}}) {
+    if (address.starts_with(everywhere)) {
+      return here + address.substr(std::string_view(everywhere).size());
+    }
+  }
+  return address;
+}
 
 std::string Milliseconds(std::chrono::milliseconds duration) {
   return std::to_string(duration.count()) + " ms";
@@ -28,14 +40,25 @@ Supervisor::Supervisor(boost::asio::io_context& io, SupervisorOptions options,
       restart_(options.restart),
       heartbeat_timeout_seconds_(options.heartbeat_timeout_seconds),
       events_(std::move(events)) {
-  for (ChildSpec& worker : options.workers) children_.emplace_back(io, std::move(worker));
-  children_.emplace_back(io, std::move(options.router));
+  for (ChildSpec& worker : options.workers) {
+    children_.emplace_back(io, std::move(worker), Role::kWorker);
+  }
+  children_.emplace_back(io, std::move(options.router), Role::kRouter);
+  if (options.gateway.has_value()) {
+    children_.emplace_back(io, *std::move(options.gateway), Role::kGateway);
+  }
+}
+
+Supervisor::Child* Supervisor::Find(Role role) {
+  const auto found = std::find_if(children_.begin(), children_.end(),
+                                  [role](const Child& child) { return child.role == role; });
+  return found == children_.end() ? nullptr : &*found;
 }
 
 void Supervisor::Start() {
-  if (children_.size() == 1) StartChild(router());
+  if (Find(Role::kWorker) == nullptr) StartChild(router());
   for (Child& child : children_) {
-    if (&child != &router() && !stopping_) StartChild(child);
+    if (child.role == Role::kWorker && !stopping_) StartChild(child);
   }
 }
 
@@ -43,6 +66,9 @@ void Supervisor::StartChild(Child& child) {
   RemoveSocket(child);  // removes the socket of the child's former life
   std::vector<std::string> command = child.spec.command;
   command.insert(command.end(), {"--listen", child.spec.listen});
+  if (child.role == Role::kGateway) {
+    command.insert(command.end(), {"--connect", OnThisMachine(router().spec.listen)});
+  }
   if (!served_) {
     command.insert(command.end(), child.spec.first_start_arguments.begin(),
                    child.spec.first_start_arguments.end());
@@ -67,8 +93,9 @@ void Supervisor::StartChild(Child& child) {
 }
 
 void Supervisor::OnOutput(Child& child, const std::string& line) {
-  if (!child.ready && line.starts_with(kReadyPrefix)) {
-    OnReady(child, line.substr(kReadyPrefix.size()));
+  const std::string_view serves = child.role == Role::kGateway ? kHttpPrefix : kReadyPrefix;
+  if (!child.ready && line.starts_with(serves)) {
+    OnReady(child, line.substr(serves.size()));
   } else if (!child.ready && line.starts_with(kRefusedPrefix)) {
     child.refusal = line.substr(kRefusedPrefix.size());
   } else {
@@ -82,7 +109,7 @@ void Supervisor::OnReady(Child& child, const std::string& address) {
   child.ready = true;
   child.ready_since = std::chrono::steady_clock::now();
   child.spec.listen = address;
-  if (heartbeat_timeout_seconds_ > 0 && &child != &router()) {
+  if (heartbeat_timeout_seconds_ > 0 && child.role == Role::kWorker) {
     child.watch = std::make_unique<WorkerWatch>(
         io_, address, heartbeat_timeout_seconds_,
         [this, &child](const std::string& why) { OnHung(child, why); });
@@ -91,14 +118,19 @@ void Supervisor::OnReady(Child& child, const std::string& address) {
     Say(child.spec.name + " is back");
     return;
   }
-  if (&child == &router()) {
-    served_ = true;
-    events_.ready(address);
-    return;
-  }
-  const bool workers_ready =
-      std::all_of(children_.begin(), children_.end() - 1, [](const Child& c) { return c.ready; });
+  if (&child == &children_.back()) return OnServing();
+  if (child.role == Role::kRouter) return StartChild(children_.back());
+  const bool workers_ready = std::all_of(children_.begin(), children_.end(), [](const Child& c) {
+    return c.ready || c.role != Role::kWorker;
+  });
   if (workers_ready && router().process == nullptr) StartChild(router());
+}
+
+void Supervisor::OnServing() {
+  served_ = true;
+  events_.ready(router().spec.listen);
+  const Child* const gateway = Find(Role::kGateway);
+  if (gateway != nullptr && events_.http != nullptr) events_.http(gateway->spec.listen);
 }
 
 void Supervisor::OnHung(Child& child, const std::string& why) {

@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,9 @@ struct RestartPolicy {
 struct SupervisorOptions {
   std::vector<ChildSpec> workers;  // started at the same time
   ChildSpec router;                // started when all workers are ready
+  // Started when the router is ready, with `--connect` and the router's address. None: there is no
+  // gateway.
+  std::optional<ChildSpec> gateway = std::nullopt;
   RestartPolicy restart;
   // A worker that serves and shows no sign of life for this time is killed and started again. 0:
   // never. A worker answers pings at the address that it listens on.
@@ -52,8 +56,10 @@ struct SupervisorOptions {
 };
 
 struct SupervisorEvents {
-  // Called once, when the router serves for the first time.
+  // Called once, when the router, and the gateway if there is one, serve for the first time.
   std::function<void(const std::string& address)> ready;
+  // Called once after `ready`, if there is a gateway, with the gateway's address.
+  std::function<void(const std::string& address)> http = {};
   // Called once, as the last callback: no child is left. The status is OK after Stop. Otherwise it
   // says why the supervisor stopped by itself. FAILED_PRECONDITION: a child refused to start, in
   // its own words, so that its log lines say nothing more.
@@ -62,8 +68,8 @@ struct SupervisorEvents {
   std::function<void(const std::string& name, const std::string& line)> log;
 };
 
-// A child reports that it serves by one line `ready: ADDRESS` on its standard output, and that it
-// refuses to start by one line `refused: WHY` (common/start_line.h).
+// A child reports that it serves by one line `ready: ADDRESS` on its standard output (the gateway:
+// `http: ADDRESS`), and that it refuses to start by one line `refused: WHY` (common/start_line.h).
 //
 // 1. The first start is strict. A child that fails before the router has ever served stops
 // everything: the cause is a wrong path or a broken file, and another try would not help.
@@ -71,8 +77,8 @@ struct SupervisorEvents {
 // consecutive quick failures stop everything, unless the child is optional.
 // 3. A worker that hangs is killed, and then counts as dead. The router alone could only give up
 // its sessions with the worker, and could not bring it back.
-// 4. Stop ends the router first, which drains. Then it ends the workers, the last one first. Each
-// child has ended before the next one is told to end.
+// 4. Stop ends the gateway first, then the router. Both drain. Then it ends the workers, the last
+// one first. Each child has ended before the next one is told to end.
 //
 // Not thread-safe: call it on the io_context's thread. The supervisor must outlive the io_context's
 // run. Its destructor kills the children that still run.
@@ -89,11 +95,13 @@ class Supervisor {
   void Kill();
 
  private:
+  enum class Role { kWorker, kRouter, kGateway };
   struct Child {
-    Child(boost::asio::io_context& io, ChildSpec child_spec)
-        : spec(std::move(child_spec)), timer(io) {}
+    Child(boost::asio::io_context& io, ChildSpec child_spec, Role child_role)
+        : spec(std::move(child_spec)), role(child_role), timer(io) {}
 
     ChildSpec spec;
+    const Role role;
     std::shared_ptr<ChildProcess> process;  // null if the child is not running
     std::unique_ptr<WorkerWatch> watch;     // set while a worker is ready
     // Timer of the start, of the delay before a restart, or of the stop.
@@ -109,6 +117,8 @@ class Supervisor {
   void StartChild(Child& child);
   void OnOutput(Child& child, const std::string& line);
   void OnReady(Child& child, const std::string& address);
+  // Called when the last child has started for the first time.
+  void OnServing();
   void OnHung(Child& child, const std::string& why);
   void OnExit(Child& child, int wait_status);
   void Restart(Child& child, const std::string& what_happened);
@@ -118,13 +128,16 @@ class Supervisor {
   void Fail(const absl::Status& status);
   void StopNext();
   void Say(const std::string& line) const { events_.log("tandem", line); }
-  Child& router() { return children_.back(); }
+  // Null: there is none.
+  Child* Find(Role role);
+  Child& router() { return *Find(Role::kRouter); }
 
   boost::asio::io_context& io_;
   RestartPolicy restart_;
   double heartbeat_timeout_seconds_;
   SupervisorEvents events_;
-  std::deque<Child> children_;  // the workers, then the router; stopped from the back
+  // The workers, then the router, then the gateway. They are stopped from the back.
+  std::deque<Child> children_;
   bool served_ = false;
   bool stopping_ = false;
   bool stopped_ = false;

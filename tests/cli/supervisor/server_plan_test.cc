@@ -115,6 +115,28 @@ TEST_F(ServerPlanTest, EachProcessHasAnAdminPortOfItsOwn) {
   EXPECT_THAT(plan->workers[0].command, ::testing::Contains("--insecure"));
 }
 
+TEST_F(ServerPlanTest, AGatewayIsPartOfThePlanIfItHasAnAddress) {
+  EXPECT_FALSE(Plan()->gateway.has_value());
+  options_.http = "127.0.0.1:0";
+  EXPECT_EQ(Plan().status().code(), absl::StatusCode::kNotFound);  // its executable is missing
+  std::ofstream(dir_ / "tandem-gateway") << "#!/bin/sh\n";
+  fs::permissions(dir_ / "tandem-gateway", fs::perms::owner_all);
+  auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_TRUE(plan->gateway.has_value());
+  EXPECT_EQ(plan->gateway->listen, "127.0.0.1:0");
+  EXPECT_TRUE(plan->gateway->optional);
+  EXPECT_THAT(plan->gateway->command,
+              ElementsAre(Path("tandem-gateway"), "--drain-seconds", "30", "--exit-with-parent",
+                          "--report-refusal", "--log-format", "text", "--admin", "none"));
+  for (const char* wrong : {"unix:/tmp/http", "nowhere", "0.0.0.0:0"}) {
+    options_.http = wrong;
+    const auto refused = Plan();
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument) << wrong;
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--http")) << wrong;
+  }
+}
+
 TEST_F(ServerPlanTest, IfTheUsualAdminPortsAreTakenFreeOnesAreUsed) {
   options_.admin = "auto";
   boost::asio::io_context io;

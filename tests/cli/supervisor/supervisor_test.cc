@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <filesystem>
 #include <fstream>
@@ -81,6 +82,7 @@ class SupervisorTest : public ::testing::Test {
                                address_ = address;
                                when_ready();
                              },
+                         .http = [&](const std::string& address) { http_ = address; },
                          .stopped =
                              [&](const absl::Status& status) {
                                ++stopped_;
@@ -139,11 +141,48 @@ class SupervisorTest : public ::testing::Test {
   boost::asio::steady_timer limit_{io_};
   std::unique_ptr<Supervisor> supervisor_;
   std::string address_;
+  std::string http_;
   absl::Status status_;
   int stopped_ = 0;
   std::vector<std::string> log_;
   std::function<void(const std::string& line)> on_log_;
 };
+
+TEST_F(SupervisorTest, TheGatewayIsStartedLastAndStoppedFirst) {
+  UseServingChildren();
+  options_.gateway = Child("gateway", R"(
+    echo "start $name $3 $4" >> $journal
+    trap 'echo "stop $name" >> $journal; exit 0' TERM
+    echo "http: somewhere:80"
+    while :; do sleep 0.02; done)");
+  options_.router.listen = "0.0.0.0:77";
+  RunUntilStopped([this] {
+    EXPECT_THAT(JournalLines(), Contains("start gateway --connect 127.0.0.1:77"));
+    boost::asio::post(io_, [this] { supervisor_->Stop(); });
+  });
+  EXPECT_TRUE(status_.ok()) << status_;
+  EXPECT_EQ(address_, "0.0.0.0:77");
+  EXPECT_EQ(http_, "somewhere:80");
+  const std::vector<std::string> lines = JournalLines();
+  EXPECT_THAT(std::vector<std::string>(lines.begin() + 2, lines.end()),
+              ElementsAre("start router", "start gateway --connect 127.0.0.1:77", "stop gateway",
+                          "stop router", "stop draft", "stop verifier"));
+}
+
+TEST_F(SupervisorTest, AGatewayThatDiesIsStartedAgainAtItsAddress) {
+  UseServingChildren();
+  options_.gateway = Child("gateway", R"(
+    echo "gateway at $listen" >> $journal
+    echo "http: somewhere:80"
+    sleep 0.1)");
+  on_log_ = [this](const std::string& line) {
+    if (line == "tandem: gateway is back") supervisor_->Stop();
+  };
+  RunUntilStopped([] {});
+  EXPECT_TRUE(status_.ok()) << status_;
+  EXPECT_GE(CountInJournal("gateway at somewhere:80"), 1);
+  EXPECT_EQ(CountInJournal("start router"), 1);
+}
 
 TEST_F(SupervisorTest, StartsTheRouterAfterTheWorkersAndStopsInOrder) {
   UseServingChildren();

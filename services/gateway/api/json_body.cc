@@ -1,0 +1,89 @@
+#include "services/gateway/api/json_body.h"
+
+#include <string>
+
+#include "common/status.h"
+
+namespace tandem::gateway {
+namespace {
+
+// Counts before anything is made. Texts that are no JSON may be counted wrongly: the parser refuses
+// them.
+absl::Status CheckShape(std::string_view body, const JsonLimits& limits) {
+  int depth = 0;
+  size_t values = 1;
+  size_t containers = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < body.size(); ++i) {
+    const char c = body[i];
+    if (in_string) {
+      if (c == '\\') {
+        ++i;
+      } else if (c == '"') {
+        in_string = false;
+      }
+      continue;
+    }
+    if (c == '"') in_string = true;
+    if (c == ',') ++values;
+    if (c == '[' || c == '{') {
+      ++depth;
+      ++values;
+      ++containers;
+    }
+    if (c == ']' || c == '}') --depth;
+    if (depth > limits.depth) {
+      return InvalidArgument("the body is nested more than " + std::to_string(limits.depth) +
+                             " levels deep");
+    }
+    if (values > limits.values || containers > limits.containers) {
+      return InvalidArgument("the body has more than " + std::to_string(limits.values) +
+                             " values, or more than " + std::to_string(limits.containers) +
+                             " arrays and objects");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Json> ParseJsonBody(std::string_view body, const JsonLimits& limits) {
+  TANDEM_RETURN_IF_ERROR(CheckShape(body, limits));
+  Json json;
+  try {
+    json = Json::parse(body);
+  } catch (const Json::parse_error& error) {
+    return InvalidArgument("the body is no valid JSON at byte " + std::to_string(error.byte) +
+                           " of " + std::to_string(body.size()));
+  } catch (const Json::exception&) {  // for example a number beyond the range of a double
+    return InvalidArgument("the body has a number that is out of range");
+  }
+  if (!json.is_object()) {
+    return InvalidArgument("the body is " + std::string(TypeText(json)) + ", want an object");
+  }
+  return json;
+}
+
+std::string_view TypeText(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return "an array";
+    case Json::value_t::string:
+      return "a string";
+    case Json::value_t::boolean:
+      return "a boolean";
+    case Json::value_t::number_integer:
+    case Json::value_t::number_unsigned:
+      return "an integer";
+    case Json::value_t::number_float:
+      return "a number";
+    default:
+      return "a value of another type";
+  }
+}
+
+}  // namespace tandem::gateway

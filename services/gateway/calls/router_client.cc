@@ -1,0 +1,133 @@
+#include "services/gateway/calls/router_client.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <boost/asio/post.hpp>
+#include <utility>
+
+namespace tandem::gateway {
+namespace {
+
+// Less than the default of the router's --max-streams.
+constexpr int kMaxStreamsOfChannel = 256;
+constexpr size_t kMaxChannels = 64;
+constexpr std::chrono::seconds kUnaryDeadline{30};
+constexpr std::chrono::seconds kInfoAge{5};
+
+}  // namespace
+
+RouterClient::RouterClient(RouterAddress router)
+    : router_(std::move(router)), unary_stub_(NewStub()) {}
+
+std::unique_ptr<v1::Generation::Stub> RouterClient::NewStub() const {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // never send a loopback address to a proxy
+  arguments.SetMaxReceiveMessageSize(-1);
+  // Channels to one address would otherwise share a connection.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // A router that was started again is found soon.
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  return v1::Generation::NewStub(
+      grpc::CreateCustomChannel(router_.address, router_.credentials, arguments));
+}
+
+RouterClient::Channel* RouterClient::TakeChannel() {
+  const std::lock_guard lock(mutex_);
+  Channel* best = nullptr;
+  // The first one with room, so that few connections carry the streams and each write of the
+  // router carries messages of many streams.
+  for (const auto& channel : channels_) {
+    if (channel->num_streams < kMaxStreamsOfChannel) {
+      best = channel.get();
+      break;
+    }
+    if (best == nullptr || channel->num_streams < best->num_streams) best = channel.get();
+  }
+  const bool is_full = best == nullptr || best->num_streams >= kMaxStreamsOfChannel;
+  if (is_full && channels_.size() < kMaxChannels) {
+    channels_.push_back(std::make_unique<Channel>());
+    best = channels_.back().get();
+    best->stub = NewStub();
+  }
+  ++best->num_streams;
+  return best;
+}
+
+void RouterClient::GiveBack(Channel* channel) {
+  const std::lock_guard lock(mutex_);
+  --channel->num_streams;
+}
+
+void RouterClient::Prepare(grpc::ClientContext* context, const CallMetadata& metadata) const {
+  const std::string& token = router_.token.empty() ? metadata.token : router_.token;
+  if (!token.empty()) context->AddMetadata("authorization", "Bearer " + token);
+  if (!metadata.tenant.empty()) context->AddMetadata("tandem-tenant", metadata.tenant);
+  if (!metadata.traceparent.empty()) context->AddMetadata("traceparent", metadata.traceparent);
+}
+
+std::shared_ptr<GenerateStream> RouterClient::Generate(const boost::asio::any_io_executor& strand,
+                                                       const v1::GenerateRequest& request,
+                                                       const CallMetadata& metadata, size_t choice,
+                                                       std::shared_ptr<StreamListener> listener) {
+  Channel* const channel = TakeChannel();
+  auto stream = std::make_shared<GenerateStream>(strand, choice, std::move(listener),
+                                                 [this, channel] { GiveBack(channel); });
+  Prepare(stream->context(), metadata);
+  stream->Start(*channel->stub, request);
+  return stream;
+}
+
+template <typename Request, typename Response>
+void RouterClient::Call(const boost::asio::any_io_executor& strand, Request request,
+                        const CallMetadata& metadata,
+                        typename UnaryCall<Request, Response>::Method method,
+                        OnEnd<Response> on_end) {
+  const auto call =
+      std::make_shared<UnaryCall<Request, Response>>(strand, std::move(request), std::move(on_end));
+  Prepare(call->context(), metadata);
+  call->context()->set_deadline(std::chrono::system_clock::now() + kUnaryDeadline);
+  call->Start(*unary_stub_, method);
+}
+
+using Async = v1::Generation::StubInterface::async_interface;
+
+void RouterClient::Tokenize(const boost::asio::any_io_executor& strand, v1::TokenizeRequest request,
+                            const CallMetadata& metadata, OnEnd<v1::TokenizeResponse> on_end) {
+  Call<v1::TokenizeRequest, v1::TokenizeResponse>(strand, std::move(request), metadata,
+                                                  &Async::Tokenize, std::move(on_end));
+}
+
+void RouterClient::Detokenize(const boost::asio::any_io_executor& strand,
+                              v1::DetokenizeRequest request, const CallMetadata& metadata,
+                              OnEnd<v1::DetokenizeResponse> on_end) {
+  Call<v1::DetokenizeRequest, v1::DetokenizeResponse>(strand, std::move(request), metadata,
+                                                      &Async::Detokenize, std::move(on_end));
+}
+
+void RouterClient::AskInfo(const boost::asio::any_io_executor& strand, const CallMetadata& metadata,
+                           OnEnd<v1::ServerInfo> on_end) {
+  Call<v1::GetServerInfoRequest, v1::ServerInfo>(
+      strand, v1::GetServerInfoRequest(), metadata, &Async::GetServerInfo,
+      [this, on_end = std::move(on_end)](const CallEnd& end, const v1::ServerInfo& info) {
+        if (end.status.ok()) {
+          const std::lock_guard lock(mutex_);
+          info_ = info;
+          info_at_ = std::chrono::steady_clock::now();
+        }
+        on_end(end, info);
+      });
+}
+
+void RouterClient::Info(const boost::asio::any_io_executor& strand, const CallMetadata& metadata,
+                        OnEnd<v1::ServerInfo> on_end) {
+  std::optional<v1::ServerInfo> known;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::chrono::steady_clock::now() - info_at_ < kInfoAge) known = info_;
+  }
+  if (!known.has_value()) return AskInfo(strand, metadata, std::move(on_end));
+  on_end(CallEnd(), *known);
+}
+
+}  // namespace tandem::gateway

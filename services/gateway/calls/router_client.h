@@ -1,0 +1,79 @@
+// The gateway's side of the router's API.
+#ifndef TANDEM_SERVICES_GATEWAY_CALLS_ROUTER_CLIENT_H_
+#define TANDEM_SERVICES_GATEWAY_CALLS_ROUTER_CLIENT_H_
+
+#include <grpcpp/security/credentials.h>
+
+#include <boost/asio/any_io_executor.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/gateway/calls/call_metadata.h"
+#include "services/gateway/calls/generate_stream.h"
+#include "services/gateway/calls/unary_call.h"
+#include "tandem/v1/generate.grpc.pb.h"
+
+namespace tandem::gateway {
+
+struct RouterAddress {
+  std::string address;  // "HOST:PORT" or "unix:PATH"
+  std::shared_ptr<grpc::ChannelCredentials> credentials;
+  std::string token;  // shown with every call; empty: none
+};
+
+// Thread-safe. A router takes a limited number of calls over one connection (its --max-streams), so
+// the client opens another connection when all that it has are busy.
+class RouterClient {
+ public:
+  explicit RouterClient(RouterAddress router);
+
+  std::shared_ptr<GenerateStream> Generate(const boost::asio::any_io_executor& strand,
+                                           const v1::GenerateRequest& request,
+                                           const CallMetadata& metadata, size_t choice,
+                                           std::shared_ptr<StreamListener> listener);
+
+  template <typename Response>
+  using OnEnd = std::function<void(const CallEnd& end, const Response& response)>;
+  void Tokenize(const boost::asio::any_io_executor& strand, v1::TokenizeRequest request,
+                const CallMetadata& metadata, OnEnd<v1::TokenizeResponse> on_end);
+  void Detokenize(const boost::asio::any_io_executor& strand, v1::DetokenizeRequest request,
+                  const CallMetadata& metadata, OnEnd<v1::DetokenizeResponse> on_end);
+  // Asks the router.
+  void AskInfo(const boost::asio::any_io_executor& strand, const CallMetadata& metadata,
+               OnEnd<v1::ServerInfo> on_end);
+  // Gives an answer of the last seconds at once, if there is one, and otherwise asks the router.
+  void Info(const boost::asio::any_io_executor& strand, const CallMetadata& metadata,
+            OnEnd<v1::ServerInfo> on_end);
+
+ private:
+  struct Channel {
+    std::unique_ptr<v1::Generation::Stub> stub;
+    int num_streams = 0;
+  };
+
+  Channel* TakeChannel();
+  void GiveBack(Channel* channel);
+  std::unique_ptr<v1::Generation::Stub> NewStub() const;
+  void Prepare(grpc::ClientContext* context, const CallMetadata& metadata) const;
+  // Makes a unary call with a deadline.
+  template <typename Request, typename Response>
+  void Call(const boost::asio::any_io_executor& strand, Request request,
+            const CallMetadata& metadata, typename UnaryCall<Request, Response>::Method method,
+            OnEnd<Response> on_end);
+
+  const RouterAddress router_;
+  const std::unique_ptr<v1::Generation::Stub> unary_stub_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Channel>> channels_;  // guarded by mutex_
+  std::optional<v1::ServerInfo> info_;              // guarded by mutex_
+  std::chrono::steady_clock::time_point info_at_;   // guarded by mutex_
+};
+
+}  // namespace tandem::gateway
+
+#endif  // TANDEM_SERVICES_GATEWAY_CALLS_ROUTER_CLIENT_H_

@@ -1,0 +1,123 @@
+#include "services/gateway/calls/simple_calls.h"
+
+#include "common/peer_text.h"
+#include "common/status.h"
+#include "services/gateway/api/model_list.h"
+#include "services/gateway/calls/answers.h"
+
+namespace tandem::gateway {
+namespace {
+
+using Waiting = std::shared_ptr<SimpleExchange>;
+
+// Sends the body that `write` makes, or the error of the call.
+template <typename Response, typename Write>
+RouterClient::OnEnd<Response> SendsBody(const Waiting& exchange, Write write) {
+  return [exchange, write](const CallEnd& end, const Response& response) {
+    const std::shared_ptr<Reply> reply = exchange->Take();
+    if (reply == nullptr) return;
+    if (end.status.ok()) return reply->Send(write(response));
+    NoteFailure(*reply, end);
+    SendError(*reply, ErrorOf(end));
+  };
+}
+
+HttpAnswer NoSuchModel(const std::string& given, const std::string& served) {
+  return AnswerOf(
+      ErrorOf(NotFound("model: got " + QuotedShort(given) + ", served: " + QuotedShort(served))));
+}
+
+// Calls `then` with the server's info, if the model is the served one. Otherwise answers.
+void WithModel(RouterClient& router, const CallMetadata& metadata, const std::string& model,
+               const Waiting& exchange, const boost::asio::any_io_executor& strand,
+               std::function<void(const v1::ServerInfo& info)> then) {
+  router.Info(
+      strand, metadata,
+      [model, exchange, then = std::move(then)](const CallEnd& end, const v1::ServerInfo& info) {
+        if (end.status.ok() && (model.empty() || model == info.model())) return then(info);
+        const std::shared_ptr<Reply> reply = exchange->Take();
+        if (reply == nullptr) return;
+        if (end.status.ok()) return reply->Send(NoSuchModel(model, info.model()));
+        NoteFailure(*reply, end);
+        SendError(*reply, ErrorOf(end));
+      });
+}
+
+}  // namespace
+
+std::shared_ptr<Exchange> AnswerHealth(RouterClient& router, const CallMetadata& metadata,
+                                       std::shared_ptr<Reply> reply) {
+  const auto strand = reply->executor();
+  const auto exchange = std::make_shared<SimpleExchange>(std::move(reply));
+  router.AskInfo(strand, metadata, [exchange](const CallEnd& end, const v1::ServerInfo&) {
+    const std::shared_ptr<Reply> waiting = exchange->Take();
+    if (waiting == nullptr) return;
+    if (end.status.ok()) return waiting->Send(HttpAnswer());
+    NoteFailure(*waiting, end);
+    // Whatever the reason is: requests would not be served.
+    SendError(*waiting, HttpError(503, ErrorOf(end).message));
+  });
+  return exchange;
+}
+
+std::shared_ptr<Exchange> AnswerModels(RouterClient& router, const CallMetadata& metadata,
+                                       int64_t created, std::shared_ptr<Reply> reply) {
+  const auto strand = reply->executor();
+  const auto exchange = std::make_shared<SimpleExchange>(std::move(reply));
+  router.AskInfo(strand, metadata,
+                 SendsBody<v1::ServerInfo>(exchange, [created](const v1::ServerInfo& info) {
+                   return JsonAnswer(ModelListBody(info, created));
+                 }));
+  return exchange;
+}
+
+std::shared_ptr<Exchange> AnswerModel(RouterClient& router, const CallMetadata& metadata,
+                                      int64_t created, std::string name,
+                                      std::shared_ptr<Reply> reply) {
+  const auto strand = reply->executor();
+  const auto exchange = std::make_shared<SimpleExchange>(std::move(reply));
+  router.AskInfo(strand, metadata,
+                 SendsBody<v1::ServerInfo>(
+                     exchange, [created, name = std::move(name)](const v1::ServerInfo& info) {
+                       if (name != info.model()) return NoSuchModel(name, info.model());
+                       return JsonAnswer(ModelBody(info, created));
+                     }));
+  return exchange;
+}
+
+std::shared_ptr<Exchange> AnswerTokenize(RouterClient& router, const CallMetadata& metadata,
+                                         TokenCall<v1::TokenizeRequest> call,
+                                         std::shared_ptr<Reply> reply) {
+  const auto strand = reply->executor();
+  const auto exchange = std::make_shared<SimpleExchange>(std::move(reply));
+  WithModel(router, metadata, call.model, exchange, strand,
+            [&router, metadata, exchange, strand,
+             request = std::move(call.request)](const v1::ServerInfo& info) {
+              const int32_t most = info.max_context_tokens();
+              router.Tokenize(strand, request, metadata,
+                              SendsBody<v1::TokenizeResponse>(
+                                  exchange, [most](const v1::TokenizeResponse& tokens) {
+                                    return JsonAnswer(TokenizeBody(tokens, most));
+                                  }));
+            });
+  return exchange;
+}
+
+std::shared_ptr<Exchange> AnswerDetokenize(RouterClient& router, const CallMetadata& metadata,
+                                           TokenCall<v1::DetokenizeRequest> call,
+                                           std::shared_ptr<Reply> reply) {
+  const auto strand = reply->executor();
+  const auto exchange = std::make_shared<SimpleExchange>(std::move(reply));
+  WithModel(router, metadata, call.model, exchange, strand,
+            [&router, metadata, exchange, strand,
+             request = std::move(call.request)](const v1::ServerInfo&) {
+              router.Detokenize(strand, request, metadata,
+                                SendsBody<v1::DetokenizeResponse>(
+                                    exchange, [](const v1::DetokenizeResponse& text) {
+                                      return JsonAnswer(DetokenizeBody(text));
+                                    }));
+            });
+  return exchange;
+}
+
+}  // namespace tandem::gateway
