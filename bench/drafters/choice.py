@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares the choice among all drafters with each single drafter, on workloads that different drafters are best at.
 
-  choice.py [--rounds 20] [--max-tokens 160] [--workloads NAME,...] [--out bench/results/choice.json]
+  choice.py [--rounds 20] [--warm-up 8] [--max-tokens 160] [--shape embedded|1b] [--workloads NAME,...] [--alone NAME,...]
+            [--out bench/results/choice.json]
 
   repeating      greedy, after a prompt of JSON-like records
   editing        the client predicts the output, with every twelfth token replaced
@@ -13,14 +14,18 @@
   mixture        one request of each of the first four workloads after the other
 
 A round runs plain decoding, the choice and each drafter once, in an order that rotates. A figure is the geometric mean over all rounds of
-the speed over plain decoding in the same round. The speed of several streams is their tokens over the time until the last one ends. The
+the speed over plain decoding in the same round, after some rounds in which the server learns. The speed of several streams is their
+tokens over the time until the last one ends. `each stream` is the geometric mean over the streams of the speed of each by itself. The
 layer of EAGLE belongs to the embedded target, so `eagle` is left out where weights are random. The best single drafter is the one with
-the largest mean. `choice over best` is the mean ratio of the choice to it, in the same rounds, with its 95 % interval.
+the largest mean. `choice over best` is the mean ratio of the choice to it, in the same rounds, with its 95 % interval. With --shape 1b, the
+models are the embedded ones in the shape of Llama-3.2-1B (inflate_model).
 """
 
 import argparse
 import json
 import pathlib
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -54,34 +59,40 @@ def requests_of(server, max_tokens):
 
 
 def speed(server, requests, options, concurrency, seed):
-    """Returns decoded tokens per second: of the whole time with several streams, and of the time after the first token otherwise."""
+    """Returns decoded tokens per second, of all streams together and of each stream (the geometric mean): of the whole time with several
+    streams, and of the time after the first token otherwise."""
     seeded = [(prompt, {"seed": seed, "reproducible": False, **given, **options}) for prompt, given in requests]
     begun = time.monotonic()
-    outputs = server.generate_all(seeded, concurrency)
+    completions = [output.completion for output in server.generate_all(seeded, concurrency)]
     seconds = time.monotonic() - begun
     if concurrency == 1:
-        seconds = sum(output.completion.timings.decode_seconds for output in outputs)
-    return sum(output.completion.usage.completion_tokens - 1 for output in outputs) / seconds
+        seconds = sum(completion.timings.decode_seconds for completion in completions)
+    tokens = [completion.usage.completion_tokens - 1 for completion in completions]
+    each = statistics.geometric_mean(num / completion.timings.decode_seconds for num, completion in zip(tokens, completions))
+    return sum(tokens) / seconds, each
 
 
-def measure(server, workload, requests, drafters, rounds):
+def measure(server, workload, requests, drafters, rounds, warm_up):
     cases = {"plain": PLAIN, "choice": CHOICE, **{drafter: dict(drafter=drafter) for drafter in drafters}}
     names = list(cases)
     speeds = {name: [] for name in names}
     concurrency = 4 if workload in ("mixed", "queue") else 1
-    for turn in range(-1, rounds):
+    for turn in range(-warm_up, rounds):
         for i in range(len(names)):
             name = names[(i + turn) % len(names)]
-            value = speed(server, requests[turn % len(requests)], cases[name], concurrency, seed=turn + 2)
+            values = speed(server, requests[turn % len(requests)], cases[name], concurrency, seed=turn + 2 + warm_up)
             if turn >= 0:
-                speeds[name].append(value)
+                speeds[name].append(values)
 
-    def ratio(name, other):
-        return lab.mean_ratio([a / b for a, b in zip(speeds[name], speeds[other])])
+    def ratio(name, other, of_each=False):
+        return lab.mean_ratio([a[of_each] / b[of_each] for a, b in zip(speeds[name], speeds[other])])
 
     over_plain = {name: ratio(name, "plain") for name in names if name != "plain"}
     best = max(drafters, key=lambda name: over_plain[name]["mean"])
-    return {"workload": workload, "over_plain": over_plain, "best": best, "choice_over_best": ratio("choice", best)}
+    figure = {"workload": workload, "over_plain": over_plain, "best": best, "choice_over_best": ratio("choice", best)}
+    if concurrency > 1:
+        figure["each_stream_over_plain"] = {name: ratio(name, "plain", of_each=True) for name in names if name != "plain"}
+    return figure
 
 
 def show(figure):
@@ -92,25 +103,45 @@ def show(figure):
     choice, over_best = figure["over_plain"]["choice"], figure["choice_over_best"]
     print(f"{figure['workload']:10} choice {choice['mean']:.3f} ({choice['low']:.3f}-{choice['high']:.3f}) of plain; {singles}; "
           f"over the best, {figure['best']}: {over_best['mean']:.3f} ({over_best['low']:.3f}-{over_best['high']:.3f})", flush=True)
+    of_each = figure.get("each_stream_over_plain", {})
+    if of_each:
+        print(f"{'':10} each stream: " + ", ".join(f"{name} {text(ratio)}" for name, ratio in of_each.items()), flush=True)
+
+
+def embedded_pair(shape):
+    """Returns the models of a server, and the folder of its layer of EAGLE."""
+    embedded = dict(target=harness.EMBEDDED_TARGET, draft=harness.EMBEDDED_DRAFT), harness.EMBEDDED_TARGET.parent / "eagle"
+    if shape == "embedded":
+        return embedded
+    pair, heads = {"target": lookups.inflated()}, lab.BINARY_DIR.parent / "inflated" / "eagle"
+    for folder, arguments in ((pair["target"].parent / "draft", [embedded[0]["draft"]]),
+                              (heads, [embedded[1], "--heads-of", embedded[0]["target"]])):
+        if not (folder / "config.json").exists():
+            subprocess.run([lab.BINARY_DIR / "bin" / "inflate_model", arguments[0], folder, "--shape", "1b", *arguments[1:]], check=True)
+    return {**pair, "draft": pair["target"].parent / "draft"}, heads
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20, help="rounds of each workload (default: %(default)s)")
+    parser.add_argument("--warm-up", type=int, default=8, help="rounds before them that are not measured (default: %(default)s)")
     parser.add_argument("--max-tokens", type=int, default=160, help="tokens of a run (default: %(default)s)")
     parser.add_argument("--workloads", default="repeating,editing,tales,sampled,mixed,queue,random,mixture",
                         help="those that are measured (default: %(default)s)")
+    parser.add_argument("--shape", choices=["embedded", "1b"], default="embedded", help="the models (default: %(default)s)")
+    parser.add_argument("--alone", default="", help="the drafters that are measured by themselves (default: all)")
     parser.add_argument("--drafters", default="model,prediction,suffix,ngram,recycling,eagle",
                         help="those that the server may use by itself (default: %(default)s)")
     parser.add_argument("--out", type=pathlib.Path, help="also write the figures to this JSON file")
     arguments = parser.parse_args()
     wanted, drafters = arguments.workloads.split(","), arguments.drafters.split(",")
-    report = {"machine": lab.machine(), "max_tokens": arguments.max_tokens, "drafters": drafters, "figures": []}
+    report = {"machine": lab.machine(), "shape": arguments.shape, "warm_up": arguments.warm_up, "max_tokens": arguments.max_tokens,
+              "drafters": drafters, "figures": []}
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
         folder = pathlib.Path(folder)
         pairs = {}
         if set(wanted) - {"random"}:
-            pairs["tales"] = dict(target=harness.EMBEDDED_TARGET, draft=harness.EMBEDDED_DRAFT)
+            pairs["tales"], eagle = embedded_pair(arguments.shape)
         if "random" in wanted:
             models = harness.Models(folder / "models")
             shape = dict(untied=True, tokenizer_from=harness.EMBEDDED_TARGET, vocabulary_size=4096, max_positions=1024)
@@ -120,7 +151,7 @@ def main():
             of_pair = [drafter for drafter in drafters if name == "tales" or drafter != "eagle"]
             place = folder / name
             place.mkdir()
-            heads = dict(heads=harness.EMBEDDED_TARGET.parent / "eagle") if "eagle" in of_pair else {}
+            heads = dict(heads=eagle) if "eagle" in of_pair else {}
             server = harness.Server(place, **pair, **heads, drafters=",".join(of_pair), max_slots=4)
             try:
                 harness.wait_until(lambda: server.info().drafter_attached, 30, "the drafter is attached")
@@ -128,7 +159,9 @@ def main():
                 requests["random"] = requests["tales"]
                 for workload in wanted:
                     if (workload == "random") == (name == "random"):
-                        report["figures"].append(measure(server, workload, requests[workload], of_pair, arguments.rounds))
+                        alone = [drafter for drafter in of_pair if not arguments.alone or drafter in arguments.alone.split(",")]
+                        report["figures"].append(measure(server, workload, requests[workload], alone, arguments.rounds,
+                                                        arguments.warm_up))
                         show(report["figures"][-1])
             finally:
                 server.stop()

@@ -48,10 +48,11 @@ def test_each_choice_is_what_a_call_of_its_own_gives(server, mode):
 
 
 def test_sampled_choices_differ_without_a_seed(server):
-    outputs, order = choices(server.start(PROMPT, n=3, max_tokens=40, ignore_eos=True))
+    outputs, order = choices(server.start(PROMPT, n=3, max_tokens=60, ignore_eos=True))
     assert len({output.text for output in outputs}) == 3
     assert order[0] == 0
-    assert set(order[1:order.index(0, 1) + 3]) > {0}, f"they are streamed one after the other: {order}"
+    last = {index: len(order) - order[::-1].index(index) for index in range(3)}
+    assert order.index(1) < last[0] and order.index(2) < last[1], f"they are streamed one after the other: {order}"
 
 
 def test_one_choice_is_the_default(server):
@@ -108,12 +109,21 @@ def test_a_canceled_call_frees_the_slots_of_all_choices(server):
 
 
 def test_an_id_is_taken_until_the_last_choice_has_ended(server):
-    stream = server.start(PROMPT, n=2, seed=1, max_tokens=300, ignore_eos=True, request_id="twice")
-    next(stream)
+    """The first choice ends at once, because its first token is a stop token."""
+    options = dict(temperature=5.0, ignore_eos=True)  # hardly any token comes twice
+    first = server.generate(PROMPT, seed=40, max_tokens=1, **options).token_ids
+    assert first[0] not in server.generate(PROMPT, seed=41, max_tokens=400, **options).token_ids
+    options.update(stop_token_ids=first, request_id="twice", seed=40)
+    stream = server.start(PROMPT, n=2, max_tokens=400, **options)
+    responses = [next(stream)]
+    while responses[-1].index == 0:
+        responses.append(next(stream))
+    assert responses[0].HasField("completion")
     with pytest.raises(grpc.RpcError) as error:
         server.generate(PROMPT, request_id="twice")
     assert error.value.code() == grpc.StatusCode.ALREADY_EXISTS
-    choices(stream)
+    outputs, _ = choices([*responses, *stream])
+    assert [len(output.token_ids) for output in outputs] == [1, 400]
     assert len(server.generate(PROMPT, max_tokens=2, ignore_eos=True, request_id="twice").token_ids) == 2
 
 

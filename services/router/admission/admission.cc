@@ -65,7 +65,7 @@ Refusal Admission::QueueIsFull(const PodsView& view) const {
 
 absl::Status Admission::CheckRequest(const GenerationRequest& request, uint64_t capacity,
                                      double now) const {
-  if (request_ids_.contains(request.UniqueId())) {
+  if (request.choice == 0 && request_ids_.contains(request.request_id)) {
     return absl::AlreadyExistsError(
         absl::StrCat("request_id: ", QuotedShort(request.request_id),
                      " is running; allowed: one that is not, or empty for a new one"));
@@ -111,7 +111,7 @@ void Admission::Enqueue(CallId call, GenerationRequest request, const PodsView& 
   }
   request.open.set_audit(request.is_sampled() && !request.seed_given &&
                          request.open.lenience() == 1 && IsAudited(options_, call));
-  request_ids_.insert(request.UniqueId());
+  request_ids_.insert(request.request_id);
   const double arrived_at = request.arrived_at > 0 ? request.arrived_at : now;
   auto sequence = std::make_unique<Sequence>(call, std::move(request), arrived_at, tokenizer_);
   sequence->homeless_since = now;
@@ -126,7 +126,7 @@ void Admission::RefuseOverflow(const PodsView& view) {
   if (waiting_.size() <= options_.max_queue || waiting_.back()->request.choice > 0) return;
   const std::unique_ptr<Sequence> refused = std::move(waiting_.back());
   waiting_.pop_back();
-  request_ids_.erase(refused->request.UniqueId());
+  request_ids_.erase(request_ids_.find(refused->request.request_id));
   const Refusal refusal = QueueIsFull(view);
   commands_.push_back(FinishCall{refused->call, refusal.status, 0, refusal.retry_milliseconds});
 }
@@ -362,7 +362,7 @@ void Admission::Remember(const Sequence& sequence, double now) {
 // ---------------------------------------------------------------- the end of a request
 
 void Admission::Forget(const Sequence& sequence, double now) {
-  request_ids_.erase(sequence.request.UniqueId());
+  request_ids_.erase(request_ids_.find(sequence.request.request_id));
   Remember(sequence, now);
 }
 
@@ -374,7 +374,7 @@ void Admission::End(const Sequence& sequence, const absl::Status& status, double
 void Admission::Finish(const Sequence& sequence, const absl::Status& status) {
   commands_.push_back(
       FinishCall{sequence.call, status, sequence.output.num_tokens(), 0, sequence.last_slot});
-  request_ids_.erase(sequence.request.UniqueId());
+  request_ids_.erase(request_ids_.find(sequence.request.request_id));
   ++num_finished_;
 }
 

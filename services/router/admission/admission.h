@@ -98,7 +98,7 @@ class Admission {
   // Returns true if some pod may run the sequence, whatever room it has (MayRun).
   bool MayRunSomewhere(const PodsView& view, const Sequence& sequence) const;
   uint64_t num_finished() const { return num_finished_; }
-  // Ids that no new request may have.
+  // Requests whose ids no new request may have.
   size_t num_request_ids() const { return request_ids_.size(); }
 
  private:
@@ -133,7 +133,8 @@ class Admission {
   const Tokenizer* tokenizer_;
   EngineObserver* observer_;
   EngineCommands commands_;
-  std::unordered_set<std::string> request_ids_;  // ids of requests that wait or run
+  // Ids of requests that wait or run. Choices of one call have the same id.
+  std::unordered_multiset<std::string> request_ids_;
   Quarantine quarantine_;
   Waiting moving_;   // streams that lost their place, the oldest first
   Waiting waiting_;  // new requests

@@ -1,12 +1,12 @@
 #include "services/router/client_calls/choices.h"
 
+#include <algorithm>
+
 namespace tandem {
 
 void Choices::Begin(CallId call, const GenerationRequest& first) {
   if (first.num_choices <= 1) return;
-  Call& begun = calls_[call];
-  begun.running = {call};
-  begun.first = first;
+  calls_[call] = {.first = first, .num_begun = 1, .running = {{.id = call}}};
 }
 
 Choices::Choice Choices::Of(CallId id) const {
@@ -14,48 +14,49 @@ Choices::Choice Choices::Of(CallId id) const {
   return other == others_.end() ? Choice{.call = id, .index = 0} : other->second;
 }
 
-void Choices::OnTokens(const Choice& choice, int num_tokens) {
-  if (const auto call = calls_.find(choice.call); call != calls_.end()) {
-    call->second.num_tokens += num_tokens;
+void Choices::OnTokens(CallId id, int num_tokens) {
+  const auto call = calls_.find(Of(id).call);
+  if (call == calls_.end()) return;
+  for (Running& choice : call->second.running) {
+    if (choice.id == id) choice.num_tokens += num_tokens;
   }
 }
 
-std::vector<Choices::Request> Choices::TakeOthers(const Choice& choice,
-                                                  const std::function<CallId()>& new_id) {
-  std::vector<Request> begun;
-  const auto found = calls_.find(choice.call);
-  if (found == calls_.end() || choice.index != 0) return begun;
+std::optional<GenerationRequest> Choices::TakeNext(const Choice& newest, CallId next_id) {
+  const auto found = calls_.find(newest.call);
+  if (found == calls_.end()) return std::nullopt;
   Call& call = found->second;
-  const std::optional<GenerationRequest> first = std::exchange(call.first, std::nullopt);
-  for (uint32_t i = 1; first.has_value() && i < first->num_choices; ++i) {
-    const CallId id = new_id();
-    others_[id] = {.call = choice.call, .index = i};
-    call.running.push_back(id);
-    begun.emplace_back(id, first->ForChoice(i));
+  if (newest.index + 1 != call.num_begun || call.num_begun == call.first.num_choices) {
+    return std::nullopt;
   }
-  return begun;
+  others_[next_id] = {.call = newest.call, .index = call.num_begun};
+  call.running.push_back({.id = next_id});
+  GenerationRequest next = call.first.ForChoice(call.num_begun++);
+  if (call.num_begun == call.first.num_choices) call.first.prompt_token_ids = {};
+  return next;
 }
 
 bool Choices::OnEnded(CallId id) {
   const Choice choice = Of(id);
   others_.erase(id);
-  const auto call = calls_.find(choice.call);
-  if (call == calls_.end()) return true;
-  std::erase(call->second.running, id);
-  return call->second.running.empty();
+  const auto found = calls_.find(choice.call);
+  if (found == calls_.end()) return true;
+  Call& call = found->second;
+  std::erase_if(call.running, [id](const Running& running) { return running.id == id; });
+  return call.running.empty() && call.num_begun == call.first.num_choices;
 }
 
-int Choices::NumTokens(CallId call, int of_one) const {
-  const auto found = calls_.find(call);
-  return found == calls_.end() ? of_one : found->second.num_tokens;
-}
-
-std::vector<CallId> Choices::End(CallId call, CallId ended) {
-  const auto node = calls_.extract(call);
-  if (node.empty()) return call == ended ? std::vector<CallId>() : std::vector<CallId>{call};
-  std::vector<CallId> running = std::move(node.mapped().running);
-  for (const CallId id : running) others_.erase(id);
-  std::erase(running, ended);
+std::vector<Choices::Running> Choices::End(CallId call, int num_tokens_of_one, CallId ended) {
+  auto node = calls_.extract(call);
+  std::vector<Running> running;
+  if (node.empty()) {
+    running.push_back({.id = call, .num_tokens = num_tokens_of_one});
+  } else {
+    running = std::move(node.mapped().running);
+  }
+  for (const Running& choice : running) others_.erase(choice.id);
+  std::erase_if(running, [ended](const Running& choice) { return choice.id == ended; });
+  std::reverse(running.begin(), running.end());
   return running;
 }
 

@@ -108,24 +108,23 @@ void GenerateCalls::Write(WriteResponse write) {
   const auto found = calls_.find(choice.call);
   if (found == calls_.end()) return;
   GenerateCall& call = *found->second;
-  choices_.OnTokens(choice, write.response.token_ids_size());
-  BeginOthers(choice);
+  choices_.OnTokens(write.call, write.response.token_ids_size());
   write.response.set_index(static_cast<int32_t>(choice.index));
-  if (call.Write(std::move(write.response))) return;
+  if (call.Write(std::move(write.response))) return BeginNext(choice);
   const absl::Status status =
       ResourceExhausted("client too slow: more than " + std::to_string(options_.buffer_bytes) +
                         " bytes of the stream wait to be read");
-  CancelChoices(call.id(), 0, status);
+  CancelChoices(call, 0, status);
   Finish(call, status, call.num_sent_tokens(), 0);
 }
 
-void GenerateCalls::BeginOthers(const Choices::Choice& first) {
+void GenerateCalls::BeginNext(const Choices::Choice& newest) {
+  std::optional<GenerationRequest> next = choices_.TakeNext(newest, last_call_ + 1);
+  if (!next.has_value()) return;
   const double now = MonotonicSeconds();
-  for (auto& [id, request] : choices_.TakeOthers(first, [this] { return ++last_call_; })) {
-    request.arrived_at = now;
-    log_.Started(id, /*prompt=*/"", request, now);
-    context_.fleet->OnRequest(id, std::move(request), now);
-  }
+  next->arrived_at = now;
+  log_.Started(++last_call_, /*prompt=*/"", *next, now);
+  context_.fleet->OnRequest(last_call_, *std::move(next), now);
 }
 
 void GenerateCalls::Finish(const FinishCall& finish) {
@@ -135,17 +134,25 @@ void GenerateCalls::Finish(const FinishCall& finish) {
   GenerateCall& call = *found->second;
   log_.Finished(finish.call, finish.status, finish.emitted_tokens, finish.slot, MonotonicSeconds());
   if (finish.status.ok() && !choices_.OnEnded(finish.call)) return;
-  const int num_tokens = choices_.NumTokens(call.id(), finish.emitted_tokens);
-  CancelChoices(call.id(), finish.call, absl::CancelledError("another choice of the call failed"));
+  int num_tokens = finish.emitted_tokens;
+  for (const int of_other : CancelChoices(
+           call, finish.call, absl::CancelledError("another choice of the call failed"))) {
+    num_tokens += of_other;
+  }
   Finish(call, finish.status, num_tokens, finish.retry_milliseconds);
 }
 
-void GenerateCalls::CancelChoices(CallId call, CallId ended, const absl::Status& why) {
+std::vector<int> GenerateCalls::CancelChoices(const GenerateCall& call, CallId ended,
+                                              const absl::Status& why) {
   const double now = MonotonicSeconds();
-  for (const CallId id : choices_.End(call, ended)) {
-    const std::optional<SlotLife> slot = context_.fleet->OnCancel(id, now);
-    log_.Finished(id, why, calls_.at(call)->num_sent_tokens(), slot, now);
+  std::vector<int> num_tokens;
+  // The newest choice may wait for the slot of an older one, so it goes first.
+  for (const Choices::Running& choice : choices_.End(call.id(), call.num_sent_tokens(), ended)) {
+    const std::optional<SlotLife> slot = context_.fleet->OnCancel(choice.id, now);
+    log_.Finished(choice.id, why, choice.num_tokens, slot, now);
+    num_tokens.push_back(choice.num_tokens);
   }
+  return num_tokens;
 }
 
 void GenerateCalls::Finish(GenerateCall& call, const absl::Status& status, int emitted_tokens,
@@ -156,7 +163,7 @@ void GenerateCalls::Finish(GenerateCall& call, const absl::Status& status, int e
 
 void GenerateCalls::OnCanceled(GenerateCall& call) {
   metrics_->OnFinished(absl::StatusCode::kCancelled);
-  CancelChoices(call.id(), 0, absl::CancelledError("the client left, or its deadline passed"));
+  CancelChoices(call, 0, absl::CancelledError("the client left, or its deadline passed"));
 }
 
 void GenerateCalls::OnClosed(GenerateCall& call, bool opened) {

@@ -56,10 +56,11 @@ class GenerateCalls final : public GenerateCall::Owner {
   // Checks the request, in the background if its prompt is long.
   void Validate(GenerateCall& call, double arrived_at);
   void OnValidated(CallId id, double arrived_at, absl::StatusOr<GenerationRequest> request);
-  // The fleet gets the other choices of a call whose first one has output.
-  void BeginOthers(const Choices::Choice& first);
-  // Takes all choices of a call back from the fleet, except for one that has ended.
-  void CancelChoices(CallId call, CallId ended, const absl::Status& why);
+  // The fleet gets the next choice of a call, if its newest one has output and it wants more.
+  void BeginNext(const Choices::Choice& newest);
+  // Takes all choices of a call back from the fleet, except for one that has ended. Returns the
+  // numbers of tokens that they have emitted.
+  std::vector<int> CancelChoices(const GenerateCall& call, CallId ended, const absl::Status& why);
   // Ends a call without a line in the log.
   void Finish(GenerateCall& call, const absl::Status& status, int emitted_tokens,
               int retry_milliseconds);

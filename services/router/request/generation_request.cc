@@ -22,11 +22,6 @@ GenerationRequest GenerationRequest::ForChoice(uint32_t other) const {
   return request;
 }
 
-std::string GenerationRequest::UniqueId() const {
-  // A client could give such an id to another call of its own, which is then refused.
-  return choice == 0 ? request_id : absl::StrCat(request_id, "\x1f", choice);
-}
-
 v1::SlotOpen GenerationRequest::OpenForDrafter() const {
   v1::SlotOpen drafter = open;
   v1::SamplingParams* const sampling = drafter.mutable_sampling();

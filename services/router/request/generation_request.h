@@ -56,8 +56,6 @@ struct GenerationRequest {
   }
   // Returns the request for another choice of the same call.
   GenerationRequest ForChoice(uint32_t other) const;
-  // Returns what tells it from all other requests. Choices of one call share `request_id`.
-  std::string UniqueId() const;
   // Returns what opens a slot of the draft worker.
   v1::SlotOpen OpenForDrafter() const;
 };

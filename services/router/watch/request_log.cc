@@ -79,7 +79,7 @@ void RequestLog::Started(CallId call, const std::string& prompt, const Generatio
   fields.Add("prompt_tokens", resolved.prompt_token_ids.size())
       .Add("max_tokens", resolved.max_tokens)
       .Add("mode", Mode(resolved));
-  if (log_prompts_) {
+  if (log_prompts_ && resolved.choice == 0) {
     if (!prompt.empty()) fields.Add("prompt", prompt);
     fields.Add("prompt_token_ids", resolved.prompt_token_ids);
   }

@@ -247,8 +247,27 @@ TEST(AdmissionTest, TheOtherChoicesOfACallAreNoNewRequests) {
   EXPECT_TRUE(desk.Ends().empty()) << "neither the drain nor the full queue refuses them";
   EXPECT_EQ(desk.admission.num_waiting(), 3u);
   EXPECT_EQ(desk.admission.num_request_ids(), 3u);
-  desk.Send(first.ForChoice(2));
-  EXPECT_EQ(desk.End().status.code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST(AdmissionTest, AnIdIsTakenUntilTheLastChoiceOfItsCallHasEnded) {
+  Desk desk({OpenPod(0)});
+  GenerationRequest first = GreedyRequest(Prompt(1), 20);
+  first.request_id = "mine";
+  first.num_choices = 2;
+  const CallId begun = desk.Send(first);
+  const CallId other = desk.Send(first.ForChoice(1));
+  desk.Place();
+  for (const CallId ends : {begun, other}) {
+    const CallId again = desk.Send(first);
+    const FinishCall refused = desk.End();
+    EXPECT_EQ(refused.call, again);
+    EXPECT_EQ(refused.status.code(), absl::StatusCode::kAlreadyExists);
+    desk.Finish(ends);
+    EXPECT_EQ(desk.EndedCalls(), std::vector<CallId>{ends});
+  }
+  EXPECT_EQ(desk.admission.num_request_ids(), 0u);
+  desk.Send(first);
+  EXPECT_TRUE(desk.Ends().empty());
 }
 
 TEST(AdmissionTest, TheRetryHintFollowsTheTimesOfFinishedRequests) {

@@ -52,6 +52,7 @@ void SelfProposals::OnRound(const Round& round) {
   ++schedule.rounds_since_asked;
   if (!round.cost.has_value()) return;
   asked_ = {round.place, *round.cost, /*is_expected_to_pay=*/schedule.net_gain > 0};
+  if (!asked_->is_expected_to_pay) prior_->budget.OnAsked(round.cost->alone);
   asks_at_once_ = false;
   schedule.rounds_since_asked = 0;
   schedule.gap = schedule.net_gain > 0 ? kFirstGap : std::min(2 * schedule.gap, kLongestGap);
@@ -63,7 +64,7 @@ void SelfProposals::Learn(const Asked& asked, double gained, bool teaches) {
   // What other requests have shown counts as much as three proposals: they may have had more
   // company in their batches, or other text.
   constexpr uint32_t kProposalsOfPrior = 3;
-  if (!asked.is_expected_to_pay) prior_->budget.OnAsked(gained - asked.cost.alone);
+  if (!asked.is_expected_to_pay) prior_->budget.OnGained(gained);
   Schedule& schedule = At(asked.place);
   const double weight = 1.0 / (kProposalsOfPrior + ++schedule.num_learned);
   schedule.net_gain += std::max(kWeight, weight) * (gained - asked.cost.alone - schedule.net_gain);

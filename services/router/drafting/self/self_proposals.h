@@ -26,17 +26,18 @@ inline constexpr size_t kNumAskingPlaces = 2;
 class QuestionBudget {
  public:
   bool CanAsk() const { return saved_ >= 0; }
-  void OnRound() { saved_ = std::min(saved_ + kShareOfRound, kMostSaved); }
-  // Such a question was asked. `net_gain`: what its proposal gained, less its cost.
-  void OnAsked(double net_gain) {
-    saved_ = std::clamp(saved_ + net_gain, -kMostOwed, kMostSaved);
-  }
+  void OnRound() { Add(kShareOfRound); }
+  // Such a question was asked, or its proposal has gained something.
+  void OnAsked(double cost) { Add(-cost); }
+  void OnGained(double tokens) { Add(tokens); }
 
  private:
   static constexpr double kShareOfRound = 0.01;
   static constexpr double kMostSaved = 2;
-  // A question that cost more, on a machine with other work, does not silence a mode for long.
-  static constexpr double kMostOwed = 4;
+  // A layer of EAGLE that reads a long text takes as much. Larger costs are those of a machine that
+  // was stopped, and do not silence a mode for longer.
+  static constexpr double kMostOwed = 100;
+  void Add(double tokens) { saved_ = std::clamp(saved_ + tokens, -kMostOwed, kMostSaved); }
   double saved_ = kMostSaved;
 };
 

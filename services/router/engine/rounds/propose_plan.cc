@@ -228,7 +228,8 @@ FoundDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const 
                          pace * (room.row_cost + of_model.pass_cost), pace * of_model.propose_cost);
   // Where neither is worth anything, the controller knows best whether the model should draft.
   const double of_best = worth_of(found.front());
-  const bool model_is_better = of_best < of_models_chain || (of_best <= 0 && model.limit > 0);
+  const bool is_open = of_best <= 0 && model.limit > 0 && !FixedDraftLength(options, sequence);
+  const bool model_is_better = of_best < of_models_chain || is_open;
   result.rival_worth = of_models_chain;
   for (size_t i = 1; i < found.size(); ++i) {
     result.rival_worth = std::max(result.rival_worth, worth_of(found[i]));

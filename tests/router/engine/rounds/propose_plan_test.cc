@@ -153,7 +153,17 @@ TEST(GatherCandidatesTest, AModelThatHasNotDraftedForLongTakesATurnOfWhatWasFoun
   for (int i = 0; i < 20; ++i) (void)Gather(&toy, room);
   EXPECT_TRUE(Gather(&toy, room).found.at(0).tries_model);
   room.row_cost = 5;
-  EXPECT_FALSE(Gather(&toy, room).found.at(0).tries_model) << "no draft is worth anything";
+  const DraftChoice neither = Gather(&toy, room);
+  EXPECT_FALSE(neither.found.at(0).tries_model) << "no draft is worth anything";
+  ASSERT_TRUE(neither.found.at(0).is_trial) << "what was found is only tried";
+  sequence.lookups->OnTrial(neither.found.at(0).draft, /*is_used=*/true);
+  EXPECT_FALSE(Gather(&toy, room).candidates.at(0).has_draft) << "the controller decides";
+  toy.slots.Vacate(id);
+  GenerationRequest fixed = ToySlots::Request(9);
+  fixed.draft_length = 2;
+  PredictOutput(&toy.sequence(AddLacking(&toy, 1, fixed)), &priors);
+  EXPECT_TRUE(Gather(&toy, room).candidates.at(0).has_draft)
+      << "a fixed length takes what is there";
 }
 
 TEST(GatherCandidatesTest, ThePromptsOfTheRoundAreCounted) {
