@@ -17,6 +17,15 @@ if [ "${1:-}" = "--with-checks" ]; then
   if grep -qx 'ID=debian' /etc/os-release; then packages+=(chromium fonts-dejavu-core); fi
 fi
 
+# Chat templates are compiled with cargo 1.75 or newer. Debian 12 has such a cargo under another name.
+if [ "$({ cargo --version 2>/dev/null || echo cargo 0; } | cut -d ' ' -f 2 | cat - <(echo 1.75.0) | sort -V | head -n 1)" != 1.75.0 ]; then
+  if grep -qx 'VERSION_ID="12"' /etc/os-release && grep -qx 'ID=debian' /etc/os-release; then
+    packages+=(cargo-web)
+  else
+    packages+=(cargo)
+  fi
+fi
+
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")

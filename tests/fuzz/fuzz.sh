@@ -45,6 +45,7 @@ corpora() {
   echo "build/fuzz/corpus/$1"
   echo "tests/fuzz/corpus/$1"
   if [ "$1" = tokenizer ]; then echo tests/golden/tokenizer; fi
+  if [ "$1" = chat ]; then echo tests/chat/templates; fi
 }
 
 # Prints the length of the longest input of target $1, in bytes.
