@@ -75,6 +75,7 @@ absl::StatusOr<GenerationRequest> RequestValidator::Validate(const v1::GenerateR
   GenerationRequest resolved;
   TANDEM_RETURN_IF_ERROR(ResolveSampling(request.sampling_params(), served, &resolved));
   TANDEM_RETURN_IF_ERROR(ResolveStops(request.sampling_params(), served, &resolved));
+  TANDEM_RETURN_IF_ERROR(ResolveChoices(request.sampling_params(), &resolved));
   TANDEM_RETURN_IF_ERROR(ResolveSpeculation(request, served, &resolved));
   TANDEM_RETURN_IF_ERROR(ResolvePrompt(request, served, &resolved));
   if (request.speculation().has_prediction()) {
@@ -192,11 +193,6 @@ absl::Status RequestValidator::ResolveSampling(const v1::SamplingParams& given,
     return Refused("sampling_params.logprobs", absl::StrCat(given.logprobs()),
                    absl::StrCat("from 0 to ", limits_.max_logprobs));
   }
-  if (given.has_n() && (given.n() < 1 || given.n() > limits_.max_choices)) {
-    return Refused("sampling_params.n", absl::StrCat(given.n()),
-                   absl::StrCat("from 1 to ", limits_.max_choices));
-  }
-  resolved->num_choices = given.has_n() ? static_cast<uint32_t>(given.n()) : 1;
   if (given.logit_bias().size() > limits_.max_logit_bias) {
     return Refused("sampling_params.logit_bias",
                    absl::StrCat(given.logit_bias().size(), " entries"),
@@ -218,6 +214,17 @@ absl::Status RequestValidator::ResolveSampling(const v1::SamplingParams& given,
   out->set_ignore_eos(given.ignore_eos());
   out->set_include_stop_str_in_output(resolved->include_stop_in_output);
   out->set_skip_special_tokens(resolved->skip_special_tokens);
+  return absl::OkStatus();
+}
+
+absl::Status RequestValidator::ResolveChoices(const v1::SamplingParams& given,
+                                              GenerationRequest* resolved) const {
+  if (!given.has_n()) return absl::OkStatus();
+  if (given.n() < 1 || given.n() > limits_.max_choices) {
+    return Refused("sampling_params.n", absl::StrCat(given.n()),
+                   absl::StrCat("from 1 to ", limits_.max_choices));
+  }
+  resolved->num_choices = static_cast<uint32_t>(given.n());
   return absl::OkStatus();
 }
 

@@ -72,6 +72,7 @@ class RequestValidator {
                              GenerationRequest* resolved) const;
   absl::Status ResolveSampling(const v1::SamplingParams& given, const ServedModel& served,
                                GenerationRequest* resolved) const;
+  absl::Status ResolveChoices(const v1::SamplingParams& given, GenerationRequest* resolved) const;
   absl::Status ResolveStops(const v1::SamplingParams& given, const ServedModel& served,
                             GenerationRequest* resolved) const;
   absl::Status ResolveSpeculation(const v1::GenerateRequest& request, const ServedModel& served,
