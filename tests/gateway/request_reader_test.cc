@@ -70,7 +70,7 @@ TEST(RequestReaderTest, TheHeadersAreKnownBeforeTheBody) {
   EXPECT_EQ(reader.request().content_type, "application/json");
   EXPECT_EQ(reader.request().authorization, "Bearer t");
   EXPECT_EQ(reader.request().traceparent, "x");
-  EXPECT_TRUE(reader.expects_continue() && reader.keeps_alive() && !reader.is_http_1_0());
+  EXPECT_TRUE(reader.expects_continue() && reader.keeps_alive() && !reader.speaks_old_http());
 }
 
 TEST(RequestReaderTest, LimitsHoldForEveryKindOfBody) {

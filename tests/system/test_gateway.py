@@ -17,6 +17,7 @@ import urllib.error
 import urllib.request
 
 import grpc
+import openai
 import pytest
 
 import certificates
@@ -645,6 +646,52 @@ def test_serve_starts_a_gateway_beside_the_router(tmp_path):
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0, (tmp_path / "log").read_text()
+
+
+@pytest.fixture(scope="module")
+def client(gateway):
+    with openai.OpenAI(base_url=gateway.url + "/v1", api_key="none", max_retries=0) as one:
+        yield one
+
+
+def test_openais_client_reads_whole_answers_and_streams(server, client):
+    model = client.models.list().data[0].id
+    assert client.models.retrieve(model).id == model == server.info().model
+    want = server.generate(PROMPT, temperature=0, max_tokens=30)
+    options = dict(model=model, prompt=PROMPT, temperature=0, max_tokens=30, logprobs=2, extra_body={"ignore_eos": False})
+    whole = client.completions.create(**options)
+    assert (whole.choices[0].text, whole.choices[0].finish_reason) == (want.text, "length")
+    assert whole._request_id == whole.id and whole.model_extra["speculation"]["num_accepted_tokens"] > 0
+    assert whole.usage.completion_tokens == 30 and whole.usage.completion_tokens_details.accepted_prediction_tokens == 0
+    assert "".join(whole.choices[0].logprobs.tokens) == want.text
+    chunks = list(client.completions.create(**options, stream=True, stream_options={"include_usage": True}))
+    assert "".join(choice.text for chunk in chunks for choice in chunk.choices) == want.text
+    assert chunks[-1].usage == whole.usage.model_copy(update={"prompt_tokens_details": chunks[-1].usage.prompt_tokens_details})
+    prompts = client.completions.create(model=model, prompt=["One", "Two"], max_tokens=3)
+    assert [choice.index for choice in prompts.choices] == [0, 1]
+
+
+def test_openais_client_raises_the_errors_of_its_api(client, gateways, tmp_path):
+    with pytest.raises(openai.NotFoundError) as missing:
+        client.completions.create(model="other", prompt="a")
+    assert (missing.value.code, missing.value.param) == ("model_not_found", "model")
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.completions.create(model="", prompt="a", best_of=3)
+    assert refused.value.param == "best_of"
+    gone = gateways(f"unix:{tmp_path}/router.sock")
+    with openai.OpenAI(base_url=gone.url + "/v1", api_key="none", max_retries=0) as one, pytest.raises(openai.InternalServerError) as away:
+        one.completions.create(model="m", prompt="a")
+    assert away.value.status_code == 503
+
+
+def test_openais_client_frees_the_slot_of_a_stream_that_it_leaves(servers, gateways, slow_target):
+    server = servers(target=slow_target, max_slots=1, environment=harness.PATIENT)
+    with openai.OpenAI(base_url=gateways(server.address).url + "/v1", api_key="none", max_retries=0) as one:
+        stream = one.completions.create(model="", prompt=PROMPT, max_tokens=15_000, temperature=0, stream=True,
+                                        extra_body={"ignore_eos": True})
+        next(iter(stream))
+        stream.close()
+        harness.wait_until(lambda: server.info().load.num_running == 0, 2, "the slot is free")
 
 
 def test_strangers_need_a_reason(tmp_path):

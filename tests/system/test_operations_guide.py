@@ -107,8 +107,8 @@ def table_of(flags):
 
 
 def usual_variable(flag, program):
-    prefix = {"tandem-verifier": "TANDEM_VERIFIER_", "tandem-draft": "TANDEM_DRAFT_", "tandem-gateway": "TANDEM_GATEWAY_"}.get(program, "TANDEM_")
-    return prefix + flag["name"][2:].upper().replace("-", "_")
+    prefixes = {"tandem-verifier": "TANDEM_VERIFIER_", "tandem-draft": "TANDEM_DRAFT_", "tandem-gateway": "TANDEM_GATEWAY_"}
+    return prefixes.get(program, "TANDEM_") + flag["name"][2:].upper().replace("-", "_")
 
 
 def exceptions(flags):
@@ -128,8 +128,8 @@ def chapter(flags):
     def is_of_commands(group):
         return not any(name.startswith("tandem-") for flag in groups[group] for name in flag["programs"])
 
-    text = ["*Programs:* `router`, `verifier`, `draft` and `gateway` are the executables `tandem-router`, `tandem-verifier`, `tandem-draft` "
-            "and `tandem-gateway`. "
+    text = ["*Programs:* `router`, `verifier`, `draft` and `gateway` are the executables `tandem-router`, `tandem-verifier`, "
+            "`tandem-draft` and `tandem-gateway`. "
             "The others are commands of `tandem`, such as `tandem serve`. *Workers* are `tandem-verifier` and `tandem-draft`, and "
             "*clients* are " + ", ".join(f"`{name}`" for name in SETS["clients"]) + ".",
             "*Variables:* the environment variable of a flag is `TANDEM_` and the name of the flag: `TANDEM_MAX_QUEUE` sets `--max-queue`. "
@@ -198,8 +198,9 @@ def test_the_limits_of_the_api_are_those_of_the_table_of_flags():
     assert text[begin:end] == made, "TANDEM_UPDATE_DOCS=1 writes the tables again"
 
 
-PROGRAMS = ["tandem-router", "tandem-verifier", "tandem-draft", "tandem-gateway", "tandem serve", "tandem generate", "tandem bench", "tandem bench serve",
-            "tandem tokenize", "tandem info", "tandem top", "tandem healthcheck", "tandem doctor", "tandem index build", "tandem drafter"]
+PROGRAMS = ["tandem-router", "tandem-verifier", "tandem-draft", "tandem-gateway", "tandem serve", "tandem generate", "tandem bench",
+            "tandem bench serve", "tandem tokenize", "tandem info", "tandem top", "tandem healthcheck", "tandem doctor",
+            "tandem index build", "tandem drafter"]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -91,7 +91,7 @@ class HttpConnection final : public Connection,
   }
 
   void BeginStream() override {
-    const bool in_pieces = !reader_.is_http_1_0();
+    const bool in_pieces = !reader_.speaks_old_http();
     entry_.SetStatus(200);
     keeps_alive_ = keeps_alive_ && in_pieces && !draining_;
     out_.Append(StreamHead(notes().request_id, in_pieces, keeps_alive_));

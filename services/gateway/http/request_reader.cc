@@ -32,13 +32,13 @@ struct RequestReader::Impl {
   // A body that grows with what arrives, within the budget of all bodies. Beast's own string body
   // reserves the length that the client announces.
   struct GrowingBody {
-    struct value_type {
+    struct value_type {  // NOLINT(readability-identifier-naming): Beast wants this name
       BodyBudget* budget = nullptr;
       std::string text;
       bool is_over_budget = false;
     };
 
-    class reader {
+    class reader {  // NOLINT(readability-identifier-naming): and this one
      public:
       template <bool is_request, class Fields>
       reader(http::header<is_request, Fields>& /*head*/, value_type& body) : body_(body) {}
@@ -153,7 +153,7 @@ void RequestReader::OnHead() {
   const auto traceparent = parser.get().find("traceparent");
   if (traceparent != parser.get().end()) request_.traceparent = Text(traceparent->value());
   keeps_alive_ = parser.keep_alive();
-  is_http_1_0_ = parser.get().version() < 11;
+  speaks_old_http_ = parser.get().version() < 11;
   expects_continue_ = beast::iequals(parser.get()[http::field::expect], "100-continue");
   state_ = State::kBody;
 }

@@ -41,7 +41,7 @@ class RequestReader {
   // Valid from kBody on. The body is there from kWhole on.
   const HttpRequest& request() const { return request_; }
   bool keeps_alive() const { return keeps_alive_; }
-  bool is_http_1_0() const { return is_http_1_0_; }
+  bool speaks_old_http() const { return speaks_old_http_; }
   // The client waits for `100 Continue` before it sends the body.
   bool expects_continue() const { return expects_continue_; }
 
@@ -70,7 +70,7 @@ class RequestReader {
   State state_ = State::kIdle;
   HttpRequest request_;
   bool keeps_alive_ = false;
-  bool is_http_1_0_ = false;
+  bool speaks_old_http_ = false;
   bool expects_continue_ = false;
   Fault fault_;
 };
