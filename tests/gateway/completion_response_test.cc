@@ -5,13 +5,12 @@
 
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include "services/gateway/api/json_body.h"
 
 namespace tandem::gateway {
 namespace {
-
-using Json = nlohmann::json;
 
 v1::GenerateResponse Message(const std::string& text) {
   v1::GenerateResponse message;

@@ -2,17 +2,16 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "common/status.h"
+#include "services/gateway/api/json_body.h"
 
 namespace tandem::gateway {
 namespace {
 
-using Json = nlohmann::json;
 using Code = absl::StatusCode;
 
 ApiError Of(Code code, const std::string& message, bool is_from_router = true) {

@@ -54,8 +54,8 @@ struct RequestReader::Impl {
           error = http::error::buffer_overflow;
           return 0;
         }
-        for (auto buffer : beast::buffers_range_ref(buffers)) {
-          body_.text.append(static_cast<const char*>(buffer.data()), buffer.size());
+        for (const auto part : beast::buffers_range_ref(buffers)) {
+          body_.text.append(static_cast<const char*>(part.data()), part.size());
         }
         return bytes;
       }
