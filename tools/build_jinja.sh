@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the engine of chat templates (common/chat/jinja) and copies the static library to ARCHIVE. All presets share one build in
-# build/tools/jinja. cargo fetches the crates that Cargo.lock names, and compares their checksums. The first build takes about 15
-# seconds on two cores.
+# build/tools/jinja. cargo fetches the crates that Cargo.lock names, and compares their checksums. The first build takes 15 to 30
+# seconds.
 #   tools/build_jinja.sh ARCHIVE
 set -euo pipefail
 archive="$(realpath -m "${1:?usage: tools/build_jinja.sh ARCHIVE}")"

@@ -3,6 +3,8 @@
 use minijinja::value::{Rest, Value, ValueKind};
 use minijinja::{escape_formatter, filters, Environment, Error, ErrorKind, Output, State};
 
+/// A visit takes as long as a few instructions.
+const ITEM_STEPS: u64 = 4;
 /// Deeper values would take as many nested calls. Variables are nested less.
 const MOST_DEPTH: usize = 1000;
 
@@ -18,14 +20,14 @@ fn weigh_at(state: &State, value: &Value, depth: usize) -> Result<(), Error> {
         ValueKind::String => state.consume_fuel((value.as_str().unwrap_or_default().len() / 64) as u64),
         ValueKind::Seq | ValueKind::Iterable => {
             for item in value.try_iter()?.checked() {
-                state.consume_fuel(1)?;
+                state.consume_fuel(ITEM_STEPS)?;
                 weigh_at(state, &item?, depth + 1)?;
             }
             Ok(())
         }
         ValueKind::Map => {
             for key in value.try_iter()?.checked() {
-                state.consume_fuel(1)?;
+                state.consume_fuel(ITEM_STEPS)?;
                 weigh_at(state, &value.get_item(&key?)?, depth + 1)?;
             }
             Ok(())
