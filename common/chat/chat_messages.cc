@@ -10,12 +10,12 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Names of a message's reasoning. Templates read the first or the second.
 constexpr std::array kReasoningKeys = {"reasoning_content", "thinking", "reasoning"};
 
-absl::Status Wants(const std::string& place, const std::string& what, const Json& got) {
+absl::Status Wants(const std::string& place, const std::string& what, const OrderedJson& got) {
   return InvalidArgument(absl::StrCat(place, ": want ", what, ", got ", got.type_name()));
 }
 
@@ -25,11 +25,11 @@ std::string Quoted(const std::string& text) {
   return absl::StrCat("\"", text.size() <= kMost ? text : text.substr(0, kMost) + "…", "\"");
 }
 
-absl::StatusOr<std::string> JoinParts(const Json& parts, const std::string& place) {
+absl::StatusOr<std::string> JoinParts(const OrderedJson& parts, const std::string& place) {
   std::string joined;
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string here = absl::StrCat(place, "[", i, "]");
-    const Json& part = parts[i];
+    const OrderedJson& part = parts[i];
     if (!part.is_object()) return Wants(here, "an object with a type", part);
     const auto type = part.find("type");
     if (type == part.end() || !type->is_string()) {
@@ -50,38 +50,39 @@ absl::StatusOr<std::string> JoinParts(const Json& parts, const std::string& plac
 }
 
 // The place of a call's arguments: in OpenAI's shape under "function", in others beside the name.
-Json* ArgumentsOf(Json& call) {
+OrderedJson* ArgumentsOf(OrderedJson& call) {
   if (!call.is_object()) return nullptr;
   const auto function = call.find("function");
-  Json& holder = function != call.end() && function->is_object() ? *function : call;
+  OrderedJson& holder = function != call.end() && function->is_object() ? *function : call;
   const auto arguments = holder.find("arguments");
   return arguments == holder.end() ? nullptr : &*arguments;
 }
 
-void ParseArguments(Json& message) {
+void ParseArguments(OrderedJson& message) {
   const auto calls = message.find("tool_calls");
   if (calls == message.end() || !calls->is_array()) return;
-  for (Json& call : *calls) {
-    Json* arguments = ArgumentsOf(call);
+  for (OrderedJson& call : *calls) {
+    OrderedJson* arguments = ArgumentsOf(call);
     if (arguments == nullptr || !arguments->is_string()) continue;
     const std::string& text = arguments->get_ref<const std::string&>();
-    Json parsed = Json::parse(text.empty() ? "{}" : text, nullptr, /*allow_exceptions=*/false);
+    OrderedJson parsed =
+        OrderedJson::parse(text.empty() ? "{}" : text, nullptr, /*allow_exceptions=*/false);
     if (parsed.is_object()) *arguments = std::move(parsed);
   }
 }
 
-void AliasReasoning(Json& message) {
+void AliasReasoning(OrderedJson& message) {
   for (const char* key : kReasoningKeys) {
     const auto found = message.find(key);
     if (found == message.end()) continue;
-    const Json reasoning = *found;
+    const OrderedJson reasoning = *found;
     if (!message.contains("thinking")) message["thinking"] = reasoning;
     message["reasoning_content"] = reasoning;
     return;
   }
 }
 
-absl::Status CheckFields(const Json& message, const std::string& place) {
+absl::Status CheckFields(const OrderedJson& message, const std::string& place) {
   const auto role = message.find("role");
   if (role == message.end()) return InvalidArgument(place + ": want a role");
   if (!role->is_string()) return Wants(place + ".role", "a string", *role);
@@ -102,10 +103,10 @@ absl::Status CheckFields(const Json& message, const std::string& place) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Json> NormalizeMessage(const Json& message, const std::string& place,
-                                      ToolArguments arguments) {
+absl::StatusOr<OrderedJson> NormalizeMessage(const OrderedJson& message, const std::string& place,
+                                             ToolArguments arguments) {
   if (!message.is_object()) return Wants(place, "an object with a role and a content", message);
-  Json result = Json::object();
+  OrderedJson result = OrderedJson::object();
   for (const auto& [key, value] : message.items()) {
     if (!value.is_null()) result[key] = value;
   }
@@ -123,37 +124,38 @@ absl::StatusOr<Json> NormalizeMessage(const Json& message, const std::string& pl
 
 }  // namespace
 
-absl::StatusOr<Json> NormalizeMessages(const Json& messages, ToolArguments arguments) {
+absl::StatusOr<OrderedJson> NormalizeMessages(const OrderedJson& messages,
+                                              ToolArguments arguments) {
   if (!messages.is_array()) return Wants("messages", "a list", messages);
   if (messages.empty()) return InvalidArgument("messages: want at least one message");
-  Json result = Json::array();
+  OrderedJson result = OrderedJson::array();
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string place = absl::StrCat("messages[", i, "]");
-    TANDEM_ASSIGN_OR_RETURN(Json message, NormalizeMessage(messages[i], place, arguments));
+    TANDEM_ASSIGN_OR_RETURN(OrderedJson message, NormalizeMessage(messages[i], place, arguments));
     result.push_back(std::move(message));
   }
   return result;
 }
 
-bool HasTextArguments(const Json& messages) {
+bool HasTextArguments(const OrderedJson& messages) {
   if (!messages.is_array()) return false;
-  for (const Json& message : messages) {
+  for (const OrderedJson& message : messages) {
     if (!message.is_object()) continue;
     const auto calls = message.find("tool_calls");
     if (calls == message.end() || !calls->is_array()) continue;
-    for (const Json& call : *calls) {
-      Json copy = call;
-      const Json* arguments = ArgumentsOf(copy);
+    for (const OrderedJson& call : *calls) {
+      OrderedJson copy = call;
+      const OrderedJson* arguments = ArgumentsOf(copy);
       if (arguments != nullptr && arguments->is_string()) return true;
     }
   }
   return false;
 }
 
-absl::StatusOr<Json> NormalizeTools(const Json& tools) {
-  if (tools.is_null()) return Json();
+absl::StatusOr<OrderedJson> NormalizeTools(const OrderedJson& tools) {
+  if (tools.is_null()) return OrderedJson();
   if (!tools.is_array()) return Wants("tools", "a list", tools);
-  if (tools.empty()) return Json();
+  if (tools.empty()) return OrderedJson();
   for (size_t i = 0; i < tools.size(); ++i) {
     if (!tools[i].is_object()) return Wants(absl::StrCat("tools[", i, "]"), "an object", tools[i]);
   }

@@ -12,7 +12,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // The name of the template for requests with tools, where a model has several.
 constexpr char kToolTemplate[] = "tool_use";
@@ -36,7 +36,7 @@ absl::StatusOr<std::string> DefaultTemplate(const TemplateFiles& files) {
                                       "; --chat-template FILE takes another one"));
 }
 
-std::string TokenText(const Json& tokens, const char* name) {
+std::string TokenText(const OrderedJson& tokens, const char* name) {
   const auto found = tokens.find(name);
   return found == tokens.end() ? std::string() : found->get<std::string>();
 }
@@ -70,8 +70,8 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Make(const TemplateFiles& files,
   return result;
 }
 
-Json ChatTemplate::Variables(const ChatInput& input) const {
-  Json variables = special_tokens_;
+OrderedJson ChatTemplate::Variables(const ChatInput& input) const {
+  OrderedJson variables = special_tokens_;
   variables["documents"] = nullptr;
   if (input.kwargs.is_object()) {
     for (const auto& [key, value] : input.kwargs.items()) variables[key] = value;
@@ -85,7 +85,7 @@ absl::StatusOr<std::string> ChatTemplate::Render(const ChatInput& input) const {
     return InvalidArgument(
         absl::StrCat("chat_template_kwargs: want an object, got ", input.kwargs.type_name()));
   }
-  Json variables = Variables(input);
+  OrderedJson variables = Variables(input);
   TANDEM_ASSIGN_OR_RETURN(variables["tools"], NormalizeTools(input.tools));
   TANDEM_ASSIGN_OR_RETURN(variables["messages"],
                           NormalizeMessages(input.messages, ToolArguments::kObjects));

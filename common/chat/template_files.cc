@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // tokenizer_config.json of a model with thousands of added tokens has a few megabytes.
 constexpr uint64_t kMostFileBytes = uint64_t{64} << 20;
@@ -34,10 +34,10 @@ absl::StatusOr<std::string> ReadText(const std::filesystem::path& path) {
 }
 
 // Returns an empty object where there is no such file.
-absl::StatusOr<Json> ReadObject(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) return Json::object();
+absl::StatusOr<OrderedJson> ReadObject(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) return OrderedJson::object();
   TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
-  Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  OrderedJson object = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) {
     return InvalidArgument(absl::StrCat(path.string(), ": want a JSON object"));
   }
@@ -45,7 +45,7 @@ absl::StatusOr<Json> ReadObject(const std::filesystem::path& path) {
 }
 
 // Adds bos_token and the like. A token is a text, or an object with the text as its content.
-void AddSpecialTokens(const Json& config, Json& tokens) {
+void AddSpecialTokens(const OrderedJson& config, OrderedJson& tokens) {
   for (const auto& [key, value] : config.items()) {
     if (!absl::EndsWith(key, "_token") || tokens.contains(key)) continue;
     if (value.is_string()) {
@@ -70,7 +70,7 @@ absl::Status ReadFolderTemplates(const std::filesystem::path& folder, TemplateFi
   return absl::OkStatus();
 }
 
-absl::Status ReadConfigTemplates(const Json& config, const std::string& path,
+absl::Status ReadConfigTemplates(const OrderedJson& config, const std::string& path,
                                  TemplateFiles& files) {
   const auto found = config.find("chat_template");
   if (found == config.end() || found->is_null()) return absl::OkStatus();
@@ -79,10 +79,10 @@ absl::Status ReadConfigTemplates(const Json& config, const std::string& path,
     files.templates["default"] = found->get<std::string>();
     return absl::OkStatus();
   }
-  const absl::Status bad = InvalidArgument(
+  absl::Status bad = InvalidArgument(
       absl::StrCat(files.place, ": want a text, or a list of objects with a name and a template"));
   if (!found->is_array()) return bad;
-  for (const Json& item : *found) {
+  for (const OrderedJson& item : *found) {
     if (!item.is_object() || !item.contains("name") || !item["name"].is_string() ||
         !item.contains("template") || !item["template"].is_string()) {
       return bad;
@@ -98,9 +98,9 @@ absl::StatusOr<TemplateFiles> TemplateFiles::Read(
     const std::filesystem::path& folder, const std::optional<std::filesystem::path>& file) {
   TemplateFiles files;
   const std::filesystem::path config_path = folder / "tokenizer_config.json";
-  TANDEM_ASSIGN_OR_RETURN(const Json config, ReadObject(config_path));
+  TANDEM_ASSIGN_OR_RETURN(const OrderedJson config, ReadObject(config_path));
   AddSpecialTokens(config, files.special_tokens);
-  TANDEM_ASSIGN_OR_RETURN(const Json map, ReadObject(folder / "special_tokens_map.json"));
+  TANDEM_ASSIGN_OR_RETURN(const OrderedJson map, ReadObject(folder / "special_tokens_map.json"));
   AddSpecialTokens(map, files.special_tokens);
   if (file.has_value()) {
     files.place = file->string();

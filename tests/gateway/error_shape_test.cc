@@ -34,7 +34,7 @@ TEST(ErrorShapeTest, CodesOfGrpcHaveTheirStatus) {
   EXPECT_EQ(Of(Code::kUnauthenticated, "x").http, 401);
   EXPECT_EQ(Of(Code::kNotFound, "x").http, 404);
   EXPECT_EQ(Of(Code::kResourceExhausted, "x").http, 413);
-  EXPECT_EQ(Of(Code::kCancelled, "x").http, 499);
+  EXPECT_EQ(Of(Code::kCancelled, "x").http, 503);
   EXPECT_EQ(Of(Code::kInternal, "x").http, 500);
   EXPECT_EQ(Of(Code::kUnavailable, "x").http, 503);
   EXPECT_EQ(Of(Code::kDeadlineExceeded, "x").http, 504);

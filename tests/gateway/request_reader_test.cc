@@ -91,11 +91,27 @@ TEST(RequestReaderTest, LimitsHoldForEveryKindOfBody) {
     EXPECT_EQ(status("nonsense\r\n\r\n", piece), "400");
     EXPECT_EQ(status(Post("Content-Length: 3\r\nTransfer-Encoding: chunked", ""), piece), "400");
     EXPECT_EQ(status(Post("Content-Length: 3\r\nContent-Length: 4", ""), piece), "400");
+    // A proxy may take these for other bodies than Beast does.
+    for (const char* encoding : {"xchunked", "identity", "chunked, identity", "gzip, chunked",
+                                 "\"chunked\"", "chunked\r\nTransfer-Encoding: chunked"}) {
+      EXPECT_EQ(status(Post("Transfer-Encoding: " + std::string(encoding), "0\r\n\r\n"), piece),
+                "400")
+          << encoding;
+    }
+    EXPECT_EQ(status(Post("Host: a\r\nHost: b\r\nContent-Length: 0", ""), piece), "400");
     EXPECT_EQ(status(Post("Transfer-Encoding: chunked",
                           "1;" + std::string(3000, 'x') + "\r\na\r\n0\r\n\r\n"),
                      piece),
               "400");
   }
+}
+
+TEST(RequestReaderTest, AHeaderThatBeastCannotHoldIsRefused) {
+  HttpLimits limits = kLimits;
+  limits.header_bytes = 200'000;
+  BodyBudget budget(limits.all_body_bytes);
+  RequestReader reader(limits, &budget);
+  EXPECT_EQ(Read(reader, Post("X: " + std::string(70'000, 'a'), ""), 4096).back(), "431");
 }
 
 TEST(RequestReaderTest, AllBodiesTogetherHaveALimit) {

@@ -14,6 +14,7 @@ extern "C" {
 typedef struct TandemJinjaTemplate TandemJinjaTemplate;
 
 /* Any other outcome than OK comes with a message. */
+// NOLINTBEGIN(readability-identifier-naming): names of a C interface
 typedef enum TandemJinjaOutcome {
   TANDEM_JINJA_OK = 0,
   TANDEM_JINJA_SYNTAX = 1,
@@ -29,6 +30,7 @@ typedef enum TandemJinjaOutcome {
   TANDEM_JINJA_GIVEN_UP =
       11, /* Renders of this template were stopped by the two above too often. */
 } TandemJinjaOutcome;
+// NOLINTEND(readability-identifier-naming)
 
 /* For one render. A step is an instruction, or 64 bytes of data that the template makes. */
 typedef struct TandemJinjaLimits {

@@ -25,7 +25,8 @@ constexpr ErrorRow kRows[] = {
     {Code::kResourceExhausted, true, 429, "rate_limit_error", "rate_limit_exceeded"},
     // A message, a text or a prompt that does not fit: another try would not help.
     {Code::kResourceExhausted, false, 413, kInvalid, "request_too_large"},
-    {Code::kCancelled, false, 499, kServer, "canceled"},
+    // Not by this client: a call of a client that left has nobody to be answered.
+    {Code::kCancelled, false, 503, kServer, "canceled"},
     {Code::kInternal, false, 500, kServer, ""},
     {Code::kUnknown, false, 500, kServer, ""},
     {Code::kDataLoss, false, 500, kServer, ""},

@@ -26,6 +26,11 @@ std::unique_ptr<v1::Generation::Stub> RouterClient::NewStub() const {
   arguments.SetMaxReceiveMessageSize(-1);
   // Channels to one address would otherwise share a connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // A router whose machine is gone is noticed, and its calls end. The router allows such pings
+  // every 5 s.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   // A router that was started again is found soon.
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   return v1::Generation::NewStub(

@@ -5,6 +5,7 @@
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -74,6 +75,26 @@ struct RequestReader::Impl {
   std::optional<Parser> parser;
 };
 
+namespace {
+
+// Returns what is wrong with headers that Beast takes, or null. A proxy in front may frame the body
+// in another way than Beast, and take a part of it for the next request (RFC 9112, section 11.2).
+template <typename Parser>
+const char* FaultOfHead(const Parser& parser) {
+  const auto& head = parser.get();
+  const size_t num_encodings = head.count(http::field::transfer_encoding);
+  if (num_encodings > 0) {
+    if (head.version() < 11) return "HTTP/1.0 has no transfer-encoding";
+    if (num_encodings > 1 || !beast::iequals(head[http::field::transfer_encoding], "chunked")) {
+      return "transfer-encoding: the only one that is allowed is chunked";
+    }
+  }
+  if (head.count(http::field::host) > 1) return "host: it is given more than once";
+  return nullptr;
+}
+
+}  // namespace
+
 RequestReader::RequestReader(const HttpLimits& limits, BodyBudget* budget)
     // Chunks have headers of their own, for which the buffer is the limit.
     : limits_(limits), budget_(budget), impl_(std::make_unique<Impl>(2 * limits.header_bytes)) {}
@@ -111,9 +132,14 @@ RequestReader::State RequestReader::Parse() {
   parser.eager(state_ == State::kBody);
   error_code error;
   while (impl_->buffer.size() > 0 && !parser.is_done()) {
-    impl_->buffer.consume(parser.put(impl_->buffer.data(), error));
+    try {
+      impl_->buffer.consume(parser.put(impl_->buffer.data(), error));
+    } catch (const std::exception&) {  // Beast throws if a field has 64 KiB or more
+      return Fail(431, "a header is too long");
+    }
     if (error) break;
     if (state_ == State::kHead && parser.is_header_done()) {
+      if (const char* fault = FaultOfHead(parser); fault != nullptr) return Fail(400, fault);
       OnHead();
       break;
     }

@@ -4,6 +4,7 @@
 
 #include <boost/asio/buffer.hpp>
 #include <boost/system/system_error.hpp>
+#include <string_view>
 #include <utility>
 
 namespace tandem::gateway {
@@ -14,7 +15,13 @@ namespace ssl = boost::asio::ssl;
 std::shared_ptr<ssl::context> MakeContext(const TlsPem& pem) {
   auto context = std::make_shared<ssl::context>(ssl::context::tls_server);
   context->set_options(ssl::context::default_workarounds | ssl::context::no_tlsv1 |
-                       ssl::context::no_tlsv1_1);
+                       ssl::context::no_tlsv1_1 | SSL_OP_NO_RENEGOTIATION);
+  // A client that resumes a session is refused without a name of what the session belongs to, if
+  // clients have certificates.
+  constexpr std::string_view kSessions = "tandem-gateway";
+  SSL_CTX_set_session_id_context(context->native_handle(),
+                                 reinterpret_cast<const unsigned char*>(kSessions.data()),
+                                 static_cast<unsigned int>(kSessions.size()));
   context->use_certificate_chain(boost::asio::buffer(pem.certificate));
   context->use_private_key(boost::asio::buffer(pem.key), ssl::context::pem);
   if (!pem.authorities.empty()) {
