@@ -48,7 +48,7 @@ FOLDERS = {"~/Llama-3.2-3B-Instruct": harness.TALES_TARGET, "~/Llama-3.2-1B-Inst
            "models/Llama-3.2-3B-Instruct": harness.TALES_TARGET, "models/Llama-3.2-1B-Instruct": harness.TALES_DRAFT,
            "--model TARGET": f"--model {harness.TALES_TARGET}", "--target TARGET": f"--target {harness.TALES_TARGET}",
            "--model DRAFT": f"--model {harness.TALES_DRAFT}"}
-PORTS = ("50051", "50052", "9464", "9465", "9466", "9470")
+PORTS = ("50051", "50052", "8000", "9464", "9465", "9466", "9470")
 
 
 def blocks(page):
@@ -106,7 +106,7 @@ class Page:
             self.assignments += line + "\n"
             return ""
         line = self.replaced(line)
-        if re.match(r"\S*tandem(-router|-verifier|-draft| serve)\b", line):
+        if re.match(r"\S*tandem(-gateway|-router|-verifier|-draft| serve)\b", line):
             return self.serve(line)
         done = subprocess.run(["bash", "-c", self.assignments + line], cwd=self.checkout, env=self.environment, capture_output=True,
                               text=True, timeout=SECONDS)
@@ -123,7 +123,7 @@ class Page:
             server = subprocess.Popen(["bash", "-c", f"{self.assignments}exec {line}"], cwd=self.checkout, env=self.environment,
                                       stdout=subprocess.PIPE, stderr=log, text=True)
         self.servers.append(server)
-        assert server.stdout.readline().startswith("ready: "), log_path.read_text()
+        assert server.stdout.readline().startswith(("ready: ", "http: ")), log_path.read_text()
         return ""
 
     def stop(self):
