@@ -25,7 +25,6 @@ import argparse
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -110,15 +109,9 @@ def show(figure):
 
 def embedded_pair(shape):
     """Returns the models of a server, and the folder of its layer of EAGLE."""
-    embedded = dict(target=harness.EMBEDDED_TARGET, draft=harness.EMBEDDED_DRAFT), harness.EMBEDDED_TARGET.parent / "eagle"
-    if shape == "embedded":
-        return embedded
-    pair, heads = {"target": lookups.inflated()}, lab.BINARY_DIR.parent / "inflated" / "eagle"
-    for folder, arguments in ((pair["target"].parent / "draft", [embedded[0]["draft"]]),
-                              (heads, [embedded[1], "--heads-of", embedded[0]["target"]])):
-        if not (folder / "config.json").exists():
-            subprocess.run([lab.BINARY_DIR / "bin" / "inflate_model", arguments[0], folder, "--shape", "1b", *arguments[1:]], check=True)
-    return {**pair, "draft": pair["target"].parent / "draft"}, heads
+    if shape == "1b":
+        return dict(target=lookups.inflated("target"), draft=lookups.inflated("draft")), lookups.inflated("eagle")
+    return dict(target=harness.EMBEDDED_TARGET, draft=harness.EMBEDDED_DRAFT), harness.EMBEDDED_TARGET.parent / "eagle"
 
 
 def main():

@@ -136,10 +136,13 @@ def index_of_answers(folder, target, max_tokens, seeds_of_versions):
     return index
 
 
-def inflated():
-    made = lab.BINARY_DIR.parent / "inflated" / "target"
+def inflated(name="target"):
+    """Returns the embedded target, its draft model or its layer of EAGLE in the shape of Llama-3.2-1B."""
+    arguments = {"target": [harness.EMBEDDED_TARGET], "draft": [harness.EMBEDDED_DRAFT],
+                 "eagle": [harness.EMBEDDED_TARGET.parent / "eagle", "--heads-of", harness.EMBEDDED_TARGET]}[name]
+    made = lab.BINARY_DIR.parent / "inflated" / name
     if not (made / "config.json").exists():
-        subprocess.run([lab.BINARY_DIR / "bin" / "inflate_model", harness.EMBEDDED_TARGET, made, "--shape", "1b"], check=True)
+        subprocess.run([lab.BINARY_DIR / "bin" / "inflate_model", arguments[0], made, "--shape", "1b", *arguments[1:]], check=True)
     return made
 
 

@@ -1,18 +1,13 @@
 // Compares the table of docs/openai.md with the table of fields.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
 #include <string>
 
 #include "services/gateway/api/field_table.h"
+#include "tests/support/docs_tables.h"
 
 namespace tandem::gateway {
 namespace {
-
-constexpr char kBegin[] = "<!-- made from services/gateway/api/field_table.cc -->\n";
-constexpr char kEnd[] = "<!-- end -->\n";
 
 const char* OriginName(Origin origin) {
   return origin == Origin::kOpenAi ? "OpenAI" : origin == Origin::kVllm ? "vLLM" : "Tandem";
@@ -49,21 +44,9 @@ std::string Tables() {
 
 // TANDEM_UPDATE_DOCS=1 writes the docs.
 TEST(FieldDocsTest, TheDocsHaveTheSameTables) {
-  const std::string path = std::string(TANDEM_SOURCE_DIR) + "/docs/openai.md";
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  const std::string docs = text.str();
-  const size_t begin = docs.find(kBegin);
-  const size_t end = docs.find(kEnd);
-  ASSERT_NE(begin, std::string::npos) << path << " lacks " << kBegin;
-  ASSERT_NE(end, std::string::npos) << path << " lacks " << kEnd;
-  const size_t from = begin + sizeof(kBegin) - 1;
-  if (std::getenv("TANDEM_UPDATE_DOCS") != nullptr) {
-    std::ofstream(path) << docs.substr(0, from) << Tables() << docs.substr(end);
-    return;
-  }
-  EXPECT_EQ(docs.substr(from, end - from), Tables())
-      << "TANDEM_UPDATE_DOCS=1 tests/gateway_test writes " << path;
+  testing::ExpectTables(std::string(TANDEM_SOURCE_DIR) + "/docs/openai.md",
+                        "<!-- made from services/gateway/api/field_table.cc -->\n", Tables(),
+                        "tests/gateway_test");
 }
 
 }  // namespace

@@ -3,18 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <regex>
 #include <set>
-#include <sstream>
 #include <string>
+
+#include "tests/support/docs_tables.h"
 
 namespace tandem {
 namespace {
-
-constexpr char kBegin[] = "<!-- made from common/metrics/catalogue.h -->\n";
-constexpr char kEnd[] = "<!-- end -->\n";
 
 const char* TypeName(MetricType type) {
   return type == MetricType::kCounter ? "counter"
@@ -77,21 +73,9 @@ TEST(CatalogueTest, EachMetricSaysWhatToDo) {
 
 // TANDEM_UPDATE_DOCS=1 writes the docs.
 TEST(CatalogueTest, TheDocsHaveTheSameTables) {
-  const std::string path = std::string(TANDEM_SOURCE_DIR) + "/docs/metrics.md";
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  const std::string docs = text.str();
-  const size_t begin = docs.find(kBegin);
-  const size_t end = docs.find(kEnd);
-  ASSERT_NE(begin, std::string::npos) << path << " lacks " << kBegin;
-  ASSERT_NE(end, std::string::npos) << path << " lacks " << kEnd;
-  const size_t from = begin + sizeof(kBegin) - 1;
-  if (std::getenv("TANDEM_UPDATE_DOCS") != nullptr) {
-    std::ofstream(path) << docs.substr(0, from) << Tables() << docs.substr(end);
-    return;
-  }
-  EXPECT_EQ(docs.substr(from, end - from), Tables())
-      << "TANDEM_UPDATE_DOCS=1 tests/metrics_test writes " << path;
+  testing::ExpectTables(std::string(TANDEM_SOURCE_DIR) + "/docs/metrics.md",
+                        "<!-- made from common/metrics/catalogue.h -->\n", Tables(),
+                        "tests/metrics_test");
 }
 
 }  // namespace

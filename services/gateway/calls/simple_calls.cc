@@ -10,6 +10,11 @@ namespace {
 
 using Waiting = std::shared_ptr<SimpleExchange>;
 
+void SendFailure(const CallEnd& end, Reply& reply) {
+  NoteFailure(reply, end);
+  SendError(reply, ErrorOf(end));
+}
+
 // Sends the body that `write` makes, or the error of the call.
 template <typename Response, typename Write>
 RouterClient::OnEnd<Response> SendsBody(const Waiting& exchange, Write write) {
@@ -17,8 +22,7 @@ RouterClient::OnEnd<Response> SendsBody(const Waiting& exchange, Write write) {
     const std::shared_ptr<Reply> reply = exchange->Take();
     if (reply == nullptr) return;
     if (end.status.ok()) return reply->Send(write(response));
-    NoteFailure(*reply, end);
-    SendError(*reply, ErrorOf(end));
+    SendFailure(end, *reply);
   };
 }
 
@@ -38,8 +42,7 @@ void WithModel(RouterClient& router, const CallMetadata& metadata, const std::st
         const std::shared_ptr<Reply> reply = exchange->Take();
         if (reply == nullptr) return;
         if (end.status.ok()) return reply->Send(NoSuchModel(model, info.model()));
-        NoteFailure(*reply, end);
-        SendError(*reply, ErrorOf(end));
+        SendFailure(end, *reply);
       });
 }
 

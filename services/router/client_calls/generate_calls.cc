@@ -134,23 +134,20 @@ void GenerateCalls::Finish(const FinishCall& finish) {
   GenerateCall& call = *found->second;
   log_.Finished(finish.call, finish.status, finish.emitted_tokens, finish.slot, MonotonicSeconds());
   if (finish.status.ok() && !choices_.OnEnded(finish.call)) return;
-  int num_tokens = finish.emitted_tokens;
-  for (const int of_other : CancelChoices(
-           call, finish.call, absl::CancelledError("another choice of the call failed"))) {
-    num_tokens += of_other;
-  }
+  const int num_tokens =
+      finish.emitted_tokens +
+      CancelChoices(call, finish.call, absl::CancelledError("another choice of the call failed"));
   Finish(call, finish.status, num_tokens, finish.retry_milliseconds);
 }
 
-std::vector<int> GenerateCalls::CancelChoices(const GenerateCall& call, CallId ended,
-                                              const absl::Status& why) {
+int GenerateCalls::CancelChoices(const GenerateCall& call, CallId ended, const absl::Status& why) {
   const double now = MonotonicSeconds();
-  std::vector<int> num_tokens;
+  int num_tokens = 0;
   // The newest choice may wait for the slot of an older one, so it goes first.
   for (const Choices::Running& choice : choices_.End(call.id(), call.num_sent_tokens(), ended)) {
     const std::optional<SlotLife> slot = context_.fleet->OnCancel(choice.id, now);
     log_.Finished(choice.id, why, choice.num_tokens, slot, now);
-    num_tokens.push_back(choice.num_tokens);
+    num_tokens += choice.num_tokens;
   }
   return num_tokens;
 }

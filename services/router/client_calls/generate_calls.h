@@ -59,8 +59,8 @@ class GenerateCalls final : public GenerateCall::Owner {
   // The fleet gets the next choice of a call, if its newest one has output and it wants more.
   void BeginNext(const Choices::Choice& newest);
   // Takes all choices of a call back from the fleet, except for one that has ended. Returns the
-  // numbers of tokens that they have emitted.
-  std::vector<int> CancelChoices(const GenerateCall& call, CallId ended, const absl::Status& why);
+  // number of tokens that they have emitted.
+  int CancelChoices(const GenerateCall& call, CallId ended, const absl::Status& why);
   // Ends a call without a line in the log.
   void Finish(GenerateCall& call, const absl::Status& status, int emitted_tokens,
               int retry_milliseconds);
