@@ -6,7 +6,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/chat/chat_messages.h"
 #include "common/status.h"
 
 namespace tandem {
@@ -48,10 +47,9 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Load(const std::filesystem::path& fol
                                                 const ChatTemplateLimits& limits) {
   TANDEM_ASSIGN_OR_RETURN(const TemplateFiles files, TemplateFiles::Read(folder, file));
   if (files.templates.empty()) {
-    return NotFound(absl::StrCat(
-        folder.string(), ": the model has no chat template (neither chat_template.jinja nor ",
-        "chat_template in tokenizer_config.json): give one with --chat-template FILE, or send a ",
-        "prompt instead of messages"));
+    return NotFound(
+        "the model has no chat template, neither chat_template.jinja nor chat_template in "
+        "tokenizer_config.json (the server's --chat-template FILE gives it one)");
   }
   return Make(files, limits);
 }
@@ -67,6 +65,9 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Make(const TemplateFiles& files,
   }
   result.bos_token_ = TokenText(files.special_tokens, "bos_token");
   result.eos_token_ = TokenText(files.special_tokens, "eos_token");
+  result.tool_call_format_ =
+      DetectToolCallFormat(with_tools == files.templates.end() ? source : with_tools->second);
+  result.knows_developers_ = absl::StrContains(source, "developer");
   return result;
 }
 
@@ -80,6 +81,15 @@ OrderedJson ChatTemplate::Variables(const ChatInput& input) const {
   return variables;
 }
 
+absl::StatusOr<OrderedJson> ChatTemplate::Messages(const ChatInput& input,
+                                                   ToolArguments arguments) const {
+  TANDEM_ASSIGN_OR_RETURN(OrderedJson messages, NormalizeMessages(input.messages, arguments));
+  for (OrderedJson& message : messages) {
+    if (!knows_developers_ && message["role"] == "developer") message["role"] = "system";
+  }
+  return messages;
+}
+
 absl::StatusOr<std::string> ChatTemplate::Render(const ChatInput& input) const {
   if (!input.kwargs.is_null() && !input.kwargs.is_object()) {
     return InvalidArgument(
@@ -87,8 +97,7 @@ absl::StatusOr<std::string> ChatTemplate::Render(const ChatInput& input) const {
   }
   OrderedJson variables = Variables(input);
   TANDEM_ASSIGN_OR_RETURN(variables["tools"], NormalizeTools(input.tools));
-  TANDEM_ASSIGN_OR_RETURN(variables["messages"],
-                          NormalizeMessages(input.messages, ToolArguments::kObjects));
+  TANDEM_ASSIGN_OR_RETURN(variables["messages"], Messages(input, ToolArguments::kObjects));
   const bool has_tools = !variables["tools"].is_null();
   const JinjaTemplate& chosen = has_tools && with_tools_.has_value() ? *with_tools_ : plain_;
   const std::time_t now = input.now.value_or(std::time(nullptr));
@@ -96,8 +105,7 @@ absl::StatusOr<std::string> ChatTemplate::Render(const ChatInput& input) const {
   absl::StatusOr<std::string> prompt = chosen.Render(variables, now, &fits_other_values);
   if (prompt.ok() || !fits_other_values || !HasTextArguments(input.messages)) return prompt;
   // The template appends the arguments to a text.
-  TANDEM_ASSIGN_OR_RETURN(variables["messages"],
-                          NormalizeMessages(input.messages, ToolArguments::kTexts));
+  TANDEM_ASSIGN_OR_RETURN(variables["messages"], Messages(input, ToolArguments::kTexts));
   return chosen.Render(variables, now);
 }
 

@@ -10,8 +10,10 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "common/chat/chat_messages.h"
 #include "common/chat/jinja_template.h"
 #include "common/chat/template_files.h"
+#include "common/chat/tool_call_format.h"
 #include "nlohmann/json.hpp"
 
 namespace tandem {
@@ -52,7 +54,8 @@ class ChatTemplate {
   // raise_exception says, for what the template cannot render, and beyond a limit.
   //
   // Arguments of tool calls that are texts with an object are given to the template as objects. If
-  // it fails then, the texts are given.
+  // it fails then, the texts are given. The role "developer" becomes "system" for a template that
+  // does not know it.
   absl::StatusOr<std::string> Render(const ChatInput& input) const;
 
   // Whether a rendered prompt begins with the text of bos_token.
@@ -65,16 +68,23 @@ class ChatTemplate {
   // Where the template was found, for messages to the operator.
   const std::string& place() const { return place_; }
 
+  // See DetectToolCallFormat. Empty: none that is known.
+  std::string_view tool_call_format() const { return tool_call_format_; }
+
  private:
   ChatTemplate(const TemplateFiles& files, JinjaTemplate plain)
       : special_tokens_(files.special_tokens), place_(files.place), plain_(std::move(plain)) {}
 
   nlohmann::ordered_json Variables(const ChatInput& input) const;
+  absl::StatusOr<nlohmann::ordered_json> Messages(const ChatInput& input,
+                                                  ToolArguments arguments) const;
 
   nlohmann::ordered_json special_tokens_;
   std::string bos_token_;
   std::string eos_token_;
   std::string place_;
+  std::string_view tool_call_format_;
+  bool knows_developers_ = false;
   JinjaTemplate plain_;
   std::optional<JinjaTemplate> with_tools_;
 };

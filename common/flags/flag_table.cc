@@ -14,6 +14,8 @@ constexpr Programs kDraft = Program::kDraft;
 constexpr Programs kGateway = Program::kGateway;
 constexpr Programs kServe = Program::kServe;
 constexpr Programs kGenerate = Program::kGenerate;
+constexpr Programs kChat = Program::kChat;
+constexpr Programs kBatch = Program::kBatch;
 constexpr Programs kBench = Program::kBench;
 constexpr Programs kBenchServe = Program::kBenchServe;
 constexpr Programs kTokenize = Program::kTokenize;
@@ -28,7 +30,12 @@ constexpr Programs kWorkers = kVerifier | kDraft;
 constexpr Programs kExecutables = kRouter | kWorkers;
 constexpr Programs kProcesses = kExecutables | kGateway;
 // The commands that talk to a server: a running one, or a private one that they start.
-constexpr Programs kClients = kGenerate | kBench | kBenchServe | kTokenize | kInfo;
+constexpr Programs kClients =
+    kGenerate | kChat | kBatch | kBench | kBenchServe | kTokenize | kInfo;
+// The commands that make requests from flags.
+constexpr Programs kAskers = kGenerate | kChat;
+// The clients whose server has the drafters that --drafters and --heads name, and no others.
+constexpr Programs kPlainClients = kGenerate | kChat | kBatch | kBenchServe | kTokenize | kInfo;
 // The commands that only talk to a running server.
 constexpr Programs kVisitors = kTop | kDrafterCommand;
 // The commands that start a router and its workers.
@@ -50,9 +57,29 @@ constexpr Flag kFlags[] = {
      .kind = FlagKind::kSwitch,
      .help = "The beginning-of-text token is not put before the text."},
 
+    // Conversation
+    {.name = "--system",
+     .programs = kChat,
+     .group = "Conversation",
+     .value = "TEXT",
+     .help = "The conversation begins with this message of the system."},
+    {.name = "--template-kwargs",
+     .programs = kChat,
+     .group = "Conversation",
+     .value = "JSON",
+     .help = "The chat template gets these further variables: a JSON object such as "
+             "{\"enable_thinking\": false}."},
+    {.name = "--no-history",
+     .programs = kChat,
+     .group = "Conversation",
+     .kind = FlagKind::kSwitch,
+     .help = "Typed lines are not kept for later runs. Otherwise, on a terminal, the newest ones "
+             "are in tandem/chat_history under XDG_STATE_HOME (~/.local/state), which only the "
+             "user can read."},
+
     // Sampling
     {.name = "--temperature",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Sampling",
      .kind = FlagKind::kNumber,
      .value = "T",
@@ -68,7 +95,7 @@ constexpr Flag kFlags[] = {
      .fallback = "1",
      .help = "Modes that sample use this temperature."},
     {.name = "--top-p",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Sampling",
      .kind = FlagKind::kNumber,
      .value = "P",
@@ -77,14 +104,14 @@ constexpr Flag kFlags[] = {
      .more_than_least = true,
      .help = "Only the most likely tokens, up to this total probability, are kept."},
     {.name = "--top-k",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Sampling",
      .kind = FlagKind::kInteger,
      .value = "K",
      .least = -1,
      .help = "Only the K most likely tokens are kept. 0 and -1 keep all tokens."},
     {.name = "--min-p",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Sampling",
      .kind = FlagKind::kNumber,
      .value = "P",
@@ -93,7 +120,7 @@ constexpr Flag kFlags[] = {
      .help =
          "Tokens whose probability is below P times that of the most likely token are dropped."},
     {.name = "--repetition-penalty",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Sampling",
      .kind = FlagKind::kNumber,
      .value = "X",
@@ -104,7 +131,7 @@ constexpr Flag kFlags[] = {
          "Tokens that the prompt or the output already has become less likely by this factor. 1 "
          "means no penalty."},
     {.name = "--presence-penalty",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Sampling",
      .kind = FlagKind::kNumber,
      .value = "X",
@@ -112,7 +139,7 @@ constexpr Flag kFlags[] = {
      .most = 2,
      .help = "X is subtracted from the logit of each token that the output already has."},
     {.name = "--frequency-penalty",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Sampling",
      .kind = FlagKind::kNumber,
      .value = "X",
@@ -120,13 +147,13 @@ constexpr Flag kFlags[] = {
      .most = 2,
      .help = "X is subtracted from the logit of a token each time that the output has the token."},
     {.name = "--logit-bias",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Sampling",
      .value = "ID=B",
      .values = FlagValues::kRepeated,
      .help = "B is added to the logit of the token ID. The flag can be given several times."},
     {.name = "--seed",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Sampling",
      .kind = FlagKind::kInteger,
      .value = "N",
@@ -147,7 +174,7 @@ constexpr Flag kFlags[] = {
     // Length and stops
     {.name = "--max-tokens",
      .short_name = "-n",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Length and stops",
      .kind = FlagKind::kInteger,
      .value = "TOKENS",
@@ -164,20 +191,20 @@ constexpr Flag kFlags[] = {
      .most = kMany,
      .help = "Each run has this many tokens. The end of the text is ignored."},
     {.name = "--min-tokens",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Length and stops",
      .kind = FlagKind::kInteger,
      .value = "TOKENS",
      .least = 0,
      .help = "The output does not stop before it has this many tokens."},
     {.name = "--stop",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Length and stops",
      .value = "TEXT",
      .values = FlagValues::kRepeated,
      .help = "The output stops before this text. The flag can be given several times."},
     {.name = "--stop-token-id",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Length and stops",
      .kind = FlagKind::kInteger,
      .value = "ID",
@@ -185,12 +212,12 @@ constexpr Flag kFlags[] = {
      .least = 0,
      .help = "The output stops at this token. The flag can be given several times."},
     {.name = "--ignore-eos",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Length and stops",
      .kind = FlagKind::kSwitch,
      .help = "The output continues after an end-of-text token."},
     {.name = "--include-stop",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Length and stops",
      .kind = FlagKind::kSwitch,
      .help = "The output includes the stop text that ended it."},
@@ -297,6 +324,15 @@ constexpr Flag kFlags[] = {
      .help = "--drafting on drafts this many tokens in each round."},
 
     // Load
+    {.name = "--concurrency",
+     .programs = kBatch,
+     .group = "Load",
+     .kind = FlagKind::kInteger,
+     .value = "N",
+     .computed = "twice the server's slots",
+     .least = 1,
+     .most = 256,
+     .help = "At most this many lines are answered at the same time."},
     {.name = "--clients",
      .programs = kBenchServe,
      .group = "Load",
@@ -603,6 +639,23 @@ constexpr Flag kFlags[] = {
      .help =
          "Clients see the router's model under this name in the API. A worker tells routers this "
          "name of its model."},
+    {.name = "--chat-template",
+     .programs = kRouter | kSupervisors,
+     .group = "Models",
+     .value = "FILE",
+     .computed = "the template in the target's folder",
+     .handed_to = kRouter,
+     .help = "Chats are rendered with this Jinja template."},
+    {.name = "--tool-call-format",
+     .programs = kRouter | kSupervisors,
+     .group = "Models",
+     .kind = FlagKind::kChoice,
+     .fallback = "auto",
+     .words = "auto|hermes|llama3_json|mistral|none",
+     .handed_to = kRouter,
+     .help =
+         "The model writes calls of tools in this format, and the gateway finds them in its "
+         "output. With auto, the chat template shows the format. With none, calls stay text."},
 
     // Speculation
     {.name = "--drafter",
@@ -613,12 +666,12 @@ constexpr Flag kFlags[] = {
      .words = "model|none",
      .help = "With none, there is no draft worker, and the server decodes plainly."},
     {.name = "--drafter",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Speculation",
      .value = "NAME",
      .help = "The request uses this drafter of the server, or none."},
     {.name = "--no-draft",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Speculation",
      .kind = FlagKind::kSwitch,
      .help = "The request is decoded without a drafter."},
@@ -636,7 +689,7 @@ constexpr Flag kFlags[] = {
          "A round drafts this many tokens for a request that does not say how many. With auto, the "
          "router chooses the number that pays, from measured costs and acceptance."},
     {.name = "--drafters",
-     .programs = kRouter | kServe | kGenerate | kBenchServe | kTokenize | kInfo,
+     .programs = kRouter | kServe | kPlainClients,
      .group = "Speculation",
      .kind = FlagKind::kChoice,
      .value = "NAME,...",
@@ -662,7 +715,7 @@ constexpr Flag kFlags[] = {
          "after the other. With one folder, its heads are one of the server's drafters, and "
          "--drafters says which are measured."},
     {.name = "--heads",
-     .programs = kVerifier | kServe | kGenerate | kBenchServe | kTokenize | kInfo,
+     .programs = kVerifier | kServe | kPlainClients,
      .group = "Speculation",
      .value = "DIR",
      .handed_to = kVerifier,
@@ -679,7 +732,7 @@ constexpr Flag kFlags[] = {
          "The kinds of heads that --drafters names are those of the folders in this folder, which "
          "are swapped in one after the other. all stands for all of them that fit the target."},
     {.name = "--heads-folder",
-     .programs = kVerifier | kServe | kGenerate | kBenchServe | kTokenize | kInfo,
+     .programs = kVerifier | kServe | kPlainClients,
      .group = "Speculation",
      .value = "DIR",
      .handed_to = kVerifier,
@@ -732,7 +785,7 @@ constexpr Flag kFlags[] = {
      .has_variable = false,
      .help = "The output is likely to be the text of this file."},
     {.name = "--draft-length",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Speculation",
      .kind = FlagKind::kInteger,
      .value = "TOKENS",
@@ -763,7 +816,7 @@ constexpr Flag kFlags[] = {
          "A draft that is a tree has at most this many tokens. Its paths are at most as long as "
          "a draft. With 0, all drafts are chains."},
     {.name = "--max-tree-nodes",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Speculation",
      .kind = FlagKind::kInteger,
      .value = "TOKENS",
@@ -771,7 +824,7 @@ constexpr Flag kFlags[] = {
      .least = 0,
      .help = "A draft that is a tree has at most this many tokens. With 0, all drafts are chains."},
     {.name = "--draft-temperature",
-     .programs = kGenerate | kBench,
+     .programs = kAskers | kBench,
      .group = "Speculation",
      .kind = FlagKind::kNumber,
      .value = "T",
@@ -782,7 +835,7 @@ constexpr Flag kFlags[] = {
          "The draft model draws at this temperature. With 0, it drafts its likeliest tokens. The "
          "output stays exact."},
     {.name = "--draft-top-k",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Speculation",
      .kind = FlagKind::kInteger,
      .value = "K",
@@ -790,7 +843,7 @@ constexpr Flag kFlags[] = {
      .least = -1,
      .help = "The draft model draws one of its K likeliest tokens. 0 or -1 turns this off."},
     {.name = "--draft-top-p",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Speculation",
      .kind = FlagKind::kNumber,
      .value = "P",
@@ -802,13 +855,13 @@ constexpr Flag kFlags[] = {
              "together."},
     {.name = "--reproducible",
      .negation = "--no-reproducible",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Speculation",
      .kind = FlagKind::kSwitch,
      .computed = "true with --seed",
      .help = "The output is the same with every drafter and draft length, and without a drafter."},
     {.name = "--lenience",
-     .programs = kGenerate,
+     .programs = kAskers,
      .group = "Speculation",
      .kind = FlagKind::kNumber,
      .value = "L",
@@ -1340,7 +1393,16 @@ constexpr Flag kFlags[] = {
      .least = 1024,
      .most = 1 << 30,
      .help = "The body of a request has at most this size."},
-    {.name = "--max-arriving-bytes",
+    {.name = "--max-answer-bytes",
+     .programs = kGateway,
+     .group = "Limits of HTTP",
+     .kind = FlagKind::kInteger,
+     .value = "BYTES",
+     .fallback = "33554432",
+     .least = 1024,
+     .most = 1 << 30,
+     .help = "An answer that is no stream has about this size at most."},
+    {.name = "--max-held-bytes",
      .programs = kGateway,
      .group = "Limits of HTTP",
      .kind = FlagKind::kInteger,
@@ -1348,7 +1410,9 @@ constexpr Flag kFlags[] = {
      .fallback = "268435456",
      .least = 1024,
      .most = 1e12,
-     .help = "The bodies that arrive at the same time have at most this size together."},
+     .help = "The bodies of all requests that are not answered yet, and the answers that are no "
+             "streams, have at most this size together. The first 64 KiB of each request do not "
+             "count."},
     {.name = "--max-connections",
      .programs = kGateway,
      .group = "Limits of HTTP",
@@ -1386,6 +1450,16 @@ constexpr Flag kFlags[] = {
      .least = 0.1,
      .most = 86400,
      .help = "A client that takes longer to read a piece of its answer is cut off."},
+    {.name = "--min-body-rate",
+     .programs = kGateway,
+     .group = "Limits of HTTP",
+     .kind = FlagKind::kNumber,
+     .value = "BYTES",
+     .fallback = "16384",
+     .least = 0,
+     .most = 1e9,
+     .help = "A body of more than 64 KiB arrives with so many bytes per second, looked at every 2 s. "
+             "0 means any rate."},
 
     // Limits of a request
     {.name = "--max-prompt-bytes",
@@ -1576,8 +1650,15 @@ constexpr Flag kFlags[] = {
      .group = "Output",
      .value = "FILE",
      .help = "The index is written to this file. It takes 8 bytes for each token."},
+    {.name = "--output",
+     .programs = kBatch,
+     .group = "Output",
+     .value = "FILE",
+     .required = true,
+     .help = "The answers are appended to this file, one in each line. Lines that it has already "
+             "answered are not sent again."},
     {.name = "--color",
-     .programs = kServe | kGenerate | kBench | kBenchServe | kTop | kDoctor,
+     .programs = kServe | kGenerate | kChat | kBench | kBenchServe | kTop | kDoctor,
      .group = "Output",
      .kind = FlagKind::kChoice,
      .fallback = "auto",

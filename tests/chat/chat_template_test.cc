@@ -252,5 +252,23 @@ TEST_F(ChatTemplateTest, SeveralThreadsRenderAtATime) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST(ToolCallFormatTest, IsWhatTheTemplatesOfTheFamiliesShow) {
+  const auto format = [](const std::string& family) {
+    const std::string file = family + ".jinja";
+    const std::string source = chat_cases::ReadText(std::filesystem::path(TANDEM_SOURCE_DIR) /
+                                                    "tests/chat/templates" / file);
+    EXPECT_FALSE(source.empty()) << family;
+    return std::string(DetectToolCallFormat(source));
+  };
+  for (const char* family : {"hermes", "qwen2_5", "qwen3"}) EXPECT_EQ(format(family), "hermes");
+  for (const char* family : {"llama3_1", "llama3_2"}) EXPECT_EQ(format(family), "llama3_json");
+  for (const char* family : {"mistral_v3", "mistral_tekken"}) EXPECT_EQ(format(family), "mistral");
+  for (const char* family :
+       {"chatml", "gemma", "llama3", "phi4_mini", "granite", "command_r_tools"}) {
+    EXPECT_EQ(format(family), "") << family;
+  }
+  EXPECT_EQ(DetectToolCallFormat("<tool_call>\n<function=name>"), "");
+}
+
 }  // namespace
 }  // namespace tandem

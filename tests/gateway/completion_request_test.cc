@@ -1,11 +1,11 @@
-#include "services/gateway/api/completion_request.h"
+#include "services/gateway/api/requests/completion_request.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "services/gateway/api/tenant_name.h"
+#include "services/gateway/api/requests/tenant_name.h"
 
 namespace tandem::gateway {
 namespace {
@@ -88,13 +88,13 @@ TEST(CompletionRequestTest, FieldsThatAreAbsentOrNullKeepTheRoutersDefaults) {
 }
 
 TEST(CompletionRequestTest, PromptsComeInFourForms) {
-  const auto num_choices = [](const std::string& prompt) {
-    return CompletionRequest::Parse("{\"prompt\": " + prompt + "}")->num_choices();
+  const auto num_prompts = [](const std::string& prompt) {
+    return CompletionRequest::Parse("{\"prompt\": " + prompt + "}")->num_prompts();
   };
-  EXPECT_EQ(num_choices("\"a\""), 1u);
-  EXPECT_EQ(num_choices("[1, 2]"), 1u);
-  EXPECT_EQ(num_choices("[\"a\", \"b\"]"), 2u);
-  EXPECT_EQ(num_choices("[[1], [2, 3], \"c\"]"), 3u);
+  EXPECT_EQ(num_prompts("\"a\""), 1u);
+  EXPECT_EQ(num_prompts("[1, 2]"), 1u);
+  EXPECT_EQ(num_prompts("[\"a\", \"b\"]"), 2u);
+  EXPECT_EQ(num_prompts("[[1], [2, 3], \"c\"]"), 3u);
   auto request = CompletionRequest::Parse(R"({"prompt": [[1], "c"]})");
   EXPECT_EQ(request->Take(1, "").prompt(), "c");
   EXPECT_THAT(request->Take(0, "").prompt_token_ids().ids(), ElementsAre(1));
@@ -115,7 +115,8 @@ TEST(CompletionRequestTest, UnknownFieldsOfOurOwnObjectAreRefused) {
 TEST(CompletionRequestTest, FieldsThatWouldChangeTheAnswerAreRefusedByName) {
   EXPECT_THAT(Refusal(R"({"prompt": "a", "best_of": 2})"),
               StartsWith("best_of: got 2, allowed: 1"));
-  EXPECT_THAT(Refusal(R"({"prompt": "a", "n": 2})"), StartsWith("n: got 2, allowed: 1"));
+  EXPECT_THAT(Refusal(R"({"prompt": "a", "n": 129})"), StartsWith("n: got 129, allowed: from 1"));
+  EXPECT_THAT(Refusal(R"({"prompt": "a", "n": 0})"), StartsWith("n: got 0, allowed: from 1"));
   EXPECT_THAT(Refusal(R"({"prompt": "a", "suffix": "b"})"), StartsWith("suffix: got a string"));
   EXPECT_THAT(Refusal(R"({"prompt": "a", "prompt_logprobs": 0})"), StartsWith("prompt_logprobs:"));
   EXPECT_THAT(Refusal(R"({"prompt": "a", "echo": true, "logprobs": 0})"), StartsWith("echo: got"));
@@ -162,6 +163,18 @@ TEST(CompletionRequestTest, ManyPromptsAreRefused) {
   std::string body = "{\"prompt\": [";
   for (int i = 0; i < 256; ++i) body += "\"a\",";
   EXPECT_THAT(Refusal(body + "\"a\"]}"), StartsWith("prompt: got 257 prompts, allowed: at most"));
+}
+
+TEST(CompletionRequestTest, SeveralChoicesAreOneCallOfEachPrompt) {
+  auto request = CompletionRequest::Parse(R"({"prompt": ["a", "b"], "n": 3})");
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->num_prompts(), 2u);
+  EXPECT_EQ(request->answer().num_choices, 3u);
+  EXPECT_EQ(request->Take(1, "").sampling_params().n(), 3);
+  EXPECT_FALSE(Parsed(R"({"prompt": "a", "n": 1})").sampling_params().has_n());
+  std::string body = "{\"n\": 128, \"prompt\": [\"a\"";
+  for (int i = 0; i < 8; ++i) body += ",\"a\"";
+  EXPECT_THAT(Refusal(body + "]}"), StartsWith("n: got 128 with 9 prompts, allowed: at most 1024"));
 }
 
 TEST(TenantNameTest, NamesOfPrintableCharactersStayAsTheyAre) {

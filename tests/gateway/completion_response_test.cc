@@ -1,4 +1,4 @@
-#include "services/gateway/api/completion_response.h"
+#include "services/gateway/api/answers/completion_response.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,8 @@
 #include <limits>
 #include <string>
 
-#include "services/gateway/api/json_body.h"
+#include "services/gateway/api/answers/choice_logprobs.h"
+#include "services/gateway/api/fields/json_body.h"
 
 namespace tandem::gateway {
 namespace {
@@ -40,7 +41,7 @@ Json EventOf(const std::string& text) {
 }
 
 TEST(CompletionResponseTest, ChoicesAndCountsComeTogetherInOneBody) {
-  CompletionResponse response({"cmpl-1", 7, "m"}, {}, 2);
+  CompletionResponse response({"cmpl-1", 7, "m", ""}, {}, 2);
   EXPECT_EQ(response.Add(1, Message("b")), "");
   EXPECT_EQ(response.Add(0, Last("a\"\n")), "");
   EXPECT_FALSE(response.is_complete());
@@ -66,7 +67,7 @@ TEST(CompletionResponseTest, EventsHaveNoFinishReasonBeforeTheEnd) {
   AnswerOptions options;
   options.stream = true;
   options.include_usage = true;
-  CompletionResponse response({"cmpl-1", 7, "m"}, options, 1);
+  CompletionResponse response({"cmpl-1", 7, "m", ""}, options, 1);
   const Json first = EventOf(response.Add(0, Message("a")));
   EXPECT_EQ(first["choices"][0]["text"], "a");
   EXPECT_TRUE(first["choices"][0]["finish_reason"].is_null() && first["usage"].is_null());
@@ -82,7 +83,7 @@ TEST(CompletionResponseTest, EventsHaveNoFinishReasonBeforeTheEnd) {
 }
 
 TEST(CompletionResponseTest, BytesThatAreNotUtf8DoNotReachTheClient) {
-  CompletionResponse response({"cmpl-1", 7, "m"}, {}, 1);
+  CompletionResponse response({"cmpl-1", 7, "m", ""}, {}, 1);
   response.Add(0, Last("a\xff"));
   EXPECT_EQ(Json::parse(response.Body())["choices"][0]["text"], "a\xef\xbf\xbd");
 }

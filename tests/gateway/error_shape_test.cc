@@ -1,4 +1,4 @@
-#include "services/gateway/api/error_shape.h"
+#include "services/gateway/api/answers/error_shape.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/status.h"
-#include "services/gateway/api/json_body.h"
+#include "services/gateway/api/fields/json_body.h"
 
 namespace tandem::gateway {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "services/gateway/api/field_table.h"
+#include "services/gateway/api/fields/field_table.h"
 #include "tests/support/docs_tables.h"
 
 namespace tandem::gateway {
@@ -27,6 +27,7 @@ std::string Tables() {
     const char* title;
   };
   constexpr Section kSections[] = {{kCompletions, "/v1/completions"},
+                                   {kChat, "/v1/chat/completions"},
                                    {kTokenize, "/v1/tokenize"},
                                    {kDetokenize, "/v1/detokenize"}};
   std::string text;
@@ -45,7 +46,7 @@ std::string Tables() {
 // TANDEM_UPDATE_DOCS=1 writes the docs.
 TEST(FieldDocsTest, TheDocsHaveTheSameTables) {
   testing::ExpectTables(std::string(TANDEM_SOURCE_DIR) + "/docs/openai.md",
-                        "<!-- made from services/gateway/api/field_table.cc -->\n", Tables(),
+                        "<!-- made from services/gateway/api/fields/field_table.cc -->\n", Tables(),
                         "tests/gateway_test");
 }
 

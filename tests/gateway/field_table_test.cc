@@ -1,4 +1,4 @@
-#include "services/gateway/api/field_table.h"
+#include "services/gateway/api/fields/field_table.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "services/gateway/api/token_request.h"
+#include "services/gateway/api/requests/token_request.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/status.h"
-#include "services/gateway/api/json_text.h"
+#include "services/gateway/api/answers/json_text.h"
 #include "services/gateway/calls/answers.h"
 
 namespace tandem::gateway {
@@ -13,87 +13,96 @@ CompletionCall::CompletionCall(Context context, CompletionRequest request,
     : context_(std::move(context)),
       request_(std::move(request)),
       reply_(std::move(reply)),
-      streams_(request_.num_choices()) {
+      streams_(request_.num_prompts()) {
   reply_->notes().request_id = context_.id;
 }
 
 void CompletionCall::Start() {
-  if (!request_.model().empty()) return OnModel(request_.model());
+  // The server says how its model writes calls.
+  const bool needs_info = request_.model().empty() || request_.answer().finds_calls;
+  if (!needs_info) return OnModel(request_.model(), "");
   router().Info(reply_->executor(), context_.metadata,
                 [self = shared_from_this()](const CallEnd& end, const v1::ServerInfo& info) {
                   if (self->reply_ == nullptr) return;
                   if (!end.status.ok()) return self->Fail(end);
-                  self->OnModel(info.model());
+                  const std::string& given = self->request_.model();
+                  self->OnModel(given.empty() ? info.model() : given, info.tool_call_format());
                 });
 }
 
-void CompletionCall::OnModel(const std::string& model) {
-  response_.emplace(CompletionResponse::Header{context_.id, context_.created, model},
-                    request_.answer(), request_.num_choices());
+void CompletionCall::OnModel(const std::string& model, const std::string& tool_call_format) {
+  if (request_.answer().finds_calls && !tool_call_format.empty()) request_.ShowSpecialTokens();
+  response_.emplace(
+      CompletionResponse::Header{context_.id, context_.created, model, tool_call_format},
+      request_.answer(), request_.num_prompts());
   StartMore();
 }
 
 void CompletionCall::StartMore() {
-  while (reply_ != nullptr && next_choice_ < request_.num_choices() &&
+  while (reply_ != nullptr && next_prompt_ < request_.num_prompts() &&
          num_running_ < kMaxRunningPrompts) {
     ++num_running_;
-    StartChoice(next_choice_++);
+    StartPrompt(next_prompt_++);
   }
 }
 
-void CompletionCall::StartChoice(size_t choice) {
-  if (!request_.answer().echo) return Generate(choice);
-  const Prompt& prompt = request_.prompt(choice);
-  if (const auto* text = std::get_if<std::string>(&prompt)) {
-    response_->SetEcho(choice, *text);
-    return Generate(choice);
+void CompletionCall::StartPrompt(size_t prompt) {
+  if (!request_.answer().echo) return Generate(prompt);
+  const Prompt& given = request_.prompt(prompt);
+  if (const auto* text = std::get_if<std::string>(&given)) {
+    response_->SetEcho(prompt, *text);
+    return Generate(prompt);
   }
   v1::DetokenizeRequest detokenize;
-  *detokenize.mutable_ids() = std::get<v1::TokenIds>(prompt).ids();
+  *detokenize.mutable_ids() = std::get<v1::TokenIds>(given).ids();
   detokenize.set_skip_special_tokens(request_.skips_special_tokens());
   router().Detokenize(
       reply_->executor(), std::move(detokenize), context_.metadata,
-      [self = shared_from_this(), choice](const CallEnd& end, const v1::DetokenizeResponse& text) {
+      [self = shared_from_this(), prompt](const CallEnd& end, const v1::DetokenizeResponse& text) {
         if (self->reply_ == nullptr) return;
         if (!end.status.ok()) return self->Fail(end);
-        self->response_->SetEcho(choice, text.text());
-        self->Generate(choice);
+        self->response_->SetEcho(prompt, text.text());
+        self->Generate(prompt);
       });
 }
 
-void CompletionCall::Generate(size_t choice) {
-  // The router's log has one id for each choice.
+void CompletionCall::Generate(size_t prompt) {
+  // The router's log has one id for each prompt.
   std::string id = context_.id;
-  if (request_.num_choices() > 1) id += "-" + std::to_string(choice);
-  const v1::GenerateRequest request = request_.Take(choice, std::move(id));
-  streams_[choice] =
-      router().Generate(reply_->executor(), request, context_.metadata, choice, shared_from_this());
+  if (request_.num_prompts() > 1) id += "-" + std::to_string(prompt);
+  const v1::GenerateRequest request = request_.Take(prompt, std::move(id));
+  streams_[prompt] =
+      router().Generate(reply_->executor(), request, context_.metadata, prompt, shared_from_this());
 }
 
-void CompletionCall::OnMessage(size_t choice, const v1::GenerateResponse& message) {
+void CompletionCall::OnMessage(size_t prompt, const v1::GenerateResponse& message) {
   if (reply_ == nullptr) return;
-  const std::string events = response_->Add(choice, message);
+  if (!request_.answer().stream) {
+    const absl::Status kept = reply_->Keep(message.ByteSizeLong());
+    if (!kept.ok()) return Fail({.status = kept, .is_from_router = true});
+  }
+  const std::string events = response_->Add(prompt, message);
   if (request_.answer().stream && !events.empty()) {
     if (!std::exchange(has_begun_, true)) reply_->BeginStream();
     reply_->Write(events);
   }
-  if (reply_ == nullptr || streams_[choice] == nullptr) return;
+  if (reply_ == nullptr || streams_[prompt] == nullptr) return;
   if (reply_->waiting_bytes() > kMaxWaitingBytes) {
-    paused_.push_back(choice);
+    paused_.push_back(prompt);
   } else {
-    streams_[choice]->Next();
+    streams_[prompt]->Next();
   }
 }
 
 void CompletionCall::OnWritten() {
   if (reply_ == nullptr || reply_->waiting_bytes() > kMaxWaitingBytes) return;
-  for (const size_t choice : std::exchange(paused_, {})) {
-    if (streams_[choice] != nullptr) streams_[choice]->Next();
+  for (const size_t prompt : std::exchange(paused_, {})) {
+    if (streams_[prompt] != nullptr) streams_[prompt]->Next();
   }
 }
 
-void CompletionCall::OnEnd(size_t choice, const CallEnd& end) {
-  streams_[choice].reset();
+void CompletionCall::OnEnd(size_t prompt, const CallEnd& end) {
+  streams_[prompt].reset();
   if (reply_ == nullptr) return;
   --num_running_;
   if (!end.status.ok()) return Fail(end);

@@ -1,4 +1,5 @@
-// One POST /v1/completions: a call of Generate for each prompt, and the answer.
+// One POST /v1/completions or POST /v1/chat/completions: a call of Generate for each prompt, and
+// the answer.
 #ifndef TANDEM_SERVICES_GATEWAY_CALLS_COMPLETION_CALL_H_
 #define TANDEM_SERVICES_GATEWAY_CALLS_COMPLETION_CALL_H_
 
@@ -9,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "services/gateway/api/completion_request.h"
-#include "services/gateway/api/completion_response.h"
+#include "services/gateway/api/answers/completion_response.h"
+#include "services/gateway/api/requests/completion_request.h"
 #include "services/gateway/calls/call_metadata.h"
 #include "services/gateway/calls/router_client.h"
 #include "services/gateway/http/exchange.h"
@@ -32,7 +33,7 @@ class CompletionCall final : public Exchange,
   struct Context {
     RouterClient* router;
     CallMetadata metadata;
-    std::string id;       // "cmpl-…"
+    std::string id;       // "cmpl-…" or "chatcmpl-…"
     int64_t created = 0;  // seconds since 1970
   };
   CompletionCall(Context context, CompletionRequest request, std::shared_ptr<Reply> reply);
@@ -42,17 +43,17 @@ class CompletionCall final : public Exchange,
 
   void OnWritten() override;
   void OnGone() override;
-  void OnMessage(size_t choice, const v1::GenerateResponse& message) override;
-  void OnEnd(size_t choice, const CallEnd& end) override;
+  void OnMessage(size_t prompt, const v1::GenerateResponse& message) override;
+  void OnEnd(size_t prompt, const CallEnd& end) override;
 
  private:
-  // Prepares the answer, which names the model.
-  void OnModel(const std::string& model);
+  // Prepares the answer, which names the model. `tool_call_format`: how the model writes calls.
+  void OnModel(const std::string& model, const std::string& tool_call_format);
   // Starts calls up to the limit.
   void StartMore();
-  // Starts the call of a choice, after its prompt's text is known if the answer repeats it.
-  void StartChoice(size_t choice);
-  void Generate(size_t choice);
+  // Starts the call of a prompt, after its text is known if the answer repeats it.
+  void StartPrompt(size_t prompt);
+  void Generate(size_t prompt);
   void Fail(const CallEnd& end);
   void Finish();
   // Ends all calls, and lets go of the connection.
@@ -63,9 +64,9 @@ class CompletionCall final : public Exchange,
   CompletionRequest request_;
   std::shared_ptr<Reply> reply_;  // null: the exchange is over
   std::optional<CompletionResponse> response_;
-  std::vector<std::shared_ptr<GenerateStream>> streams_;  // by choice; null: not running
-  std::vector<size_t> paused_;  // choices whose next message waits for the client
-  size_t next_choice_ = 0;
+  std::vector<std::shared_ptr<GenerateStream>> streams_;  // by prompt; null: not running
+  std::vector<size_t> paused_;  // prompts whose next message waits for the client
+  size_t next_prompt_ = 0;
   size_t num_running_ = 0;
   bool has_begun_ = false;  // the stream of events
 };

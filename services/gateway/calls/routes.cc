@@ -11,10 +11,10 @@
 #include "absl/strings/str_format.h"
 #include "common/log/trace_context.h"
 #include "common/security/authorization.h"
-#include "services/gateway/api/completion_request.h"
-#include "services/gateway/api/json_text.h"
-#include "services/gateway/api/tenant_name.h"
-#include "services/gateway/api/token_request.h"
+#include "services/gateway/api/answers/json_text.h"
+#include "services/gateway/api/requests/completion_request.h"
+#include "services/gateway/api/requests/tenant_name.h"
+#include "services/gateway/api/requests/token_request.h"
 #include "services/gateway/calls/answers.h"
 #include "services/gateway/calls/completion_call.h"
 #include "services/gateway/calls/simple_calls.h"
@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
-enum class Page { kHealth, kVersion, kModels, kModel, kCompletions, kTokenize, kDetokenize };
+enum class Page { kHealth, kVersion, kModels, kModel, kCompletions, kChat, kTokenize, kDetokenize };
 
 struct Route {
   std::string_view path;
@@ -37,6 +37,7 @@ constexpr Route kRoutes[] = {
     {"/version", Page::kVersion},
     {"/v1/models", Page::kModels},
     {"/v1/completions", Page::kCompletions, true},
+    {"/v1/chat/completions", Page::kChat, true},
     {"/v1/tokenize", Page::kTokenize, true},
     {"/v1/detokenize", Page::kDetokenize, true},
     {"/tokenize", Page::kTokenize, true},
@@ -99,9 +100,9 @@ std::string Traceparent(const std::string& given) {
   return is_good ? given : "";
 }
 
-std::string NewId() {
+std::string NewId(bool is_chat) {
   thread_local std::mt19937_64 random(std::random_device{}());
-  return absl::StrFormat("cmpl-%016x%08x", random(), random() >> 32);
+  return absl::StrFormat("%s-%016x%08x", is_chat ? "chatcmpl" : "cmpl", random(), random() >> 32);
 }
 
 int64_t SecondsNow() {
@@ -162,7 +163,9 @@ std::shared_ptr<Exchange> Routes::Answer(HttpRequest request, std::shared_ptr<Re
       return AnswerModel(*router_, metadata, options_.created,
                          request.path.substr(kModelPrefix.size()), std::move(reply));
     case Page::kCompletions:
-      return Complete(request, std::move(reply));
+      return Complete(request, CompletionRequest::Parse(request.body), std::move(reply));
+    case Page::kChat:
+      return Complete(request, CompletionRequest::ParseChat(request.body), std::move(reply));
     case Page::kTokenize:
       return Tokenize(request, std::move(reply));
     case Page::kDetokenize:
@@ -172,8 +175,8 @@ std::shared_ptr<Exchange> Routes::Answer(HttpRequest request, std::shared_ptr<Re
 }
 
 std::shared_ptr<Exchange> Routes::Complete(const HttpRequest& request,
+                                           absl::StatusOr<CompletionRequest> parsed,
                                            std::shared_ptr<Reply> reply) {
-  auto parsed = CompletionRequest::Parse(request.body);
   if (!parsed.ok()) {
     SendError(*reply, ErrorOf(parsed.status()));
     return nullptr;
@@ -190,7 +193,7 @@ std::shared_ptr<Exchange> Routes::Complete(const HttpRequest& request,
     }
     context.metadata.tenant = *std::move(tenant);
   }
-  context.id = NewId();
+  context.id = NewId(parsed->answer().is_chat);
   context.created = SecondsNow();
   const auto call =
       std::make_shared<CompletionCall>(std::move(context), *std::move(parsed), std::move(reply));

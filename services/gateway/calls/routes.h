@@ -9,7 +9,9 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "common/security/server_security.h"
+#include "services/gateway/api/requests/completion_request.h"
 #include "services/gateway/calls/call_metadata.h"
 #include "services/gateway/calls/router_client.h"
 #include "services/gateway/http/http_service.h"
@@ -42,7 +44,9 @@ class Routes final : public HttpService {
  private:
   bool IsAllowed(const HttpRequest& head) const;
   CallMetadata MetadataOf(const HttpRequest& request) const;
-  std::shared_ptr<Exchange> Complete(const HttpRequest& request, std::shared_ptr<Reply> reply);
+  std::shared_ptr<Exchange> Complete(const HttpRequest& request,
+                                     absl::StatusOr<CompletionRequest> parsed,
+                                     std::shared_ptr<Reply> reply);
   std::shared_ptr<Exchange> Tokenize(const HttpRequest& request, std::shared_ptr<Reply> reply);
   std::shared_ptr<Exchange> Detokenize(const HttpRequest& request, std::shared_ptr<Reply> reply);
 

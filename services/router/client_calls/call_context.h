@@ -38,6 +38,12 @@ inline constexpr char kRollBackHeadsMethod[] = "/tandem.v1.DraftModels/RollBackH
 // longer texts are tokenized in the background.
 inline constexpr size_t kMaxShortTextBytes = 16 << 10;
 
+// Largest chat, in bytes, that is rendered and tokenized on the polling thread. It is smaller than
+// that of a text, because a template does some work for each message.
+inline constexpr size_t kMaxShortChatBytes = 4 << 10;
+
+inline bool IsLong(const v1::Chat& chat) { return chat.ByteSizeLong() > kMaxShortChatBytes; }
+
 // Returns the status of a call if the background has no room for its text.
 inline absl::Status TooMuchWork() {
   return ResourceExhausted("too many long texts wait to be tokenized");
@@ -52,8 +58,9 @@ struct CallContext {
   const RequestValidator* validator;
   BackgroundWork* background;
   Fleet* fleet;
-  std::string model;          // name of the served model
-  std::string admin_address;  // HOST:PORT; empty: there is none
+  std::string model;             // name of the served model
+  std::string tool_call_format;  // as in ServerInfo
+  std::string admin_address;     // HOST:PORT; empty: there is none
 };
 
 // Returns the check that UnaryMethod makes before a call of this method.

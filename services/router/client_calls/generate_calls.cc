@@ -61,7 +61,7 @@ void GenerateCalls::OnOpened(GenerateCall& call) {
 void GenerateCalls::Validate(GenerateCall& call, double arrived_at) {
   const size_t text_bytes =
       call.request().prompt().size() + call.request().speculation().prediction().text().size();
-  if (text_bytes <= kMaxShortTextBytes) {
+  if (text_bytes <= kMaxShortTextBytes && !IsLong(call.request().chat())) {
     OnValidated(call.id(), arrived_at, context_.validator->Validate(call.request(), Served()));
     return;
   }
@@ -96,7 +96,9 @@ void GenerateCalls::OnValidated(CallId id, double arrived_at,
   if (std::string traceparent = call.traceparent(); ParseTraceparent(traceparent)) {
     request->open.set_traceparent(std::move(traceparent));
   }
-  log_.Started(id, call.request().prompt(), *request, arrived_at);
+  const bool is_chat = call.request().has_chat();
+  log_.Started(id, is_chat ? std::exchange(request->rendered_chat, {}) : call.request().prompt(),
+               *request, arrived_at);
   call.DropRequest();
   choices_.Begin(id, *request);
   context_.fleet->OnRequest(id, *std::move(request), MonotonicSeconds());

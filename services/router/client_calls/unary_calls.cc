@@ -76,20 +76,23 @@ void UnaryCalls::Respond(bool is_long, std::function<absl::StatusOr<Reply>()> co
 
 void UnaryCalls::Tokenize(const v1::TokenizeRequest& request,
                           const TokenizeMethod::Respond& respond) {
-  if (const absl::Status status = context_.validator->ValidateTokenize(request); !status.ok()) {
-    return respond(status);
-  }
   // The request lives until `respond` is called.
   Respond<v1::TokenizeResponse>(
-      request.text().size() > kMaxShortTextBytes, [this, &request] { return Encode(request); },
-      respond);
+      request.text().size() > kMaxShortTextBytes || IsLong(request.chat()),
+      [this, &request] { return Encode(request); }, respond);
 }
 
 absl::StatusOr<v1::TokenizeResponse> UnaryCalls::Encode(const v1::TokenizeRequest& request) const {
-  const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
-  TANDEM_ASSIGN_OR_RETURN(const auto ids, tokenizer_->Encode(request.text(), add_special));
+  const PromptEncoder& encoder = context_.validator->encoder();
+  const bool add_special =
+      request.has_add_special_tokens() ? request.add_special_tokens() : !request.has_chat();
+  TANDEM_ASSIGN_OR_RETURN(PromptEncoder::Prompt prompt,
+                          request.has_chat()
+                              ? encoder.EncodeChat(request.chat(), add_special)
+                              : encoder.EncodeText("text", request.text(), add_special));
   v1::TokenizeResponse reply;
-  reply.mutable_ids()->Assign(ids.begin(), ids.end());
+  reply.mutable_ids()->Assign(prompt.ids.begin(), prompt.ids.end());
+  reply.set_prompt(std::move(prompt.text));
   return reply;
 }
 
@@ -113,6 +116,13 @@ absl::StatusOr<v1::DetokenizeResponse> UnaryCalls::Decode(
   return reply;
 }
 
+void UnaryCalls::DescribeChats(v1::ServerInfo* info) const {
+  const PromptEncoder& encoder = context_.validator->encoder();
+  info->set_chat_template(encoder.template_name());
+  info->set_chat_template_problem(encoder.template_problem());
+  info->set_tool_call_format(context_.tool_call_format);
+}
+
 v1::ServerInfo UnaryCalls::Info() const {
   const FleetState state = context_.fleet->State();
   v1::ServerInfo info;
@@ -120,6 +130,7 @@ v1::ServerInfo UnaryCalls::Info() const {
   info.set_version(version_);
   info.set_model(context_.model);
   info.set_admin_address(context_.admin_address);
+  DescribeChats(&info);
   info.set_max_draft_length(static_cast<int>(context_.validator->limits().max_draft_length));
   info.set_max_tree_nodes(static_cast<int>(context_.validator->limits().max_tree_nodes));
   if (const v1::AttachReply* verifier = context_.fleet->promised()) {

@@ -35,6 +35,7 @@ class UnaryCalls {
   absl::StatusOr<v1::TokenizeResponse> Encode(const v1::TokenizeRequest& request) const;
   void Detokenize(const v1::DetokenizeRequest& request, const DetokenizeMethod::Respond& respond);
   absl::StatusOr<v1::DetokenizeResponse> Decode(const v1::DetokenizeRequest& request) const;
+  void DescribeChats(v1::ServerInfo* info) const;
   v1::ServerInfo Info() const;
 
   // Calls `respond` with the result of `compute`, which runs in the background if `is_long`.

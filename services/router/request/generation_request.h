@@ -34,6 +34,7 @@ struct GenerationRequest {
   std::optional<uint32_t> draft_length;     // none: the server's choice; 0: decode plainly
   std::optional<uint32_t> max_tree_nodes;   // none: the server's choice; 0: only chains
   std::vector<std::string> warnings;        // for the client; see Completion.warnings
+  std::string rendered_chat;                // the prompt that a chat became; otherwise empty
   bool seed_given = false;  // the client gave the seed, so draws may repeat another request's
   double arrived_at = 0;    // time on the engine's clock, before the prompt was tokenized
 

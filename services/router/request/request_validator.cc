@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -13,6 +14,9 @@
 
 namespace tandem {
 namespace {
+
+// Default of max_tokens for a chat, whose end the model decides. The room in the context lowers it.
+constexpr int32_t kWholeContext = std::numeric_limits<int32_t>::max();
 
 absl::Status Refused(const std::string& field, const std::string& given,
                      const std::string& allowed) {
@@ -57,8 +61,12 @@ bool BeginsTwice(std::span<const int32_t> ids, const std::string& prompt,
 }  // namespace
 
 RequestValidator::RequestValidator(const RequestLimits& limits, const Tokenizer* tokenizer,
-                                   std::function<uint64_t()> random)
-    : limits_(limits), tokenizer_(tokenizer), random_(std::move(random)) {}
+                                   std::function<uint64_t()> random,
+                                   const absl::StatusOr<ChatTemplate>* chat_template)
+    : limits_(limits),
+      tokenizer_(tokenizer),
+      encoder_(tokenizer, chat_template, limits.max_prompt_bytes),
+      random_(std::move(random)) {}
 
 absl::StatusOr<GenerationRequest> RequestValidator::Validate(const v1::GenerateRequest& request,
                                                              const ServedModel& served) const {
@@ -73,6 +81,7 @@ absl::StatusOr<GenerationRequest> RequestValidator::Validate(const v1::GenerateR
   }
   // Cheap checks come first, so that a bad parameter is refused before a long prompt is tokenized.
   GenerationRequest resolved;
+  resolved.max_tokens = request.has_chat() ? kWholeContext : limits_.default_max_tokens;
   TANDEM_RETURN_IF_ERROR(ResolveSampling(request.sampling_params(), served, &resolved));
   TANDEM_RETURN_IF_ERROR(ResolveStops(request.sampling_params(), served, &resolved));
   TANDEM_RETURN_IF_ERROR(ResolveChoices(request.sampling_params(), &resolved));
@@ -93,45 +102,57 @@ absl::StatusOr<GenerationRequest> RequestValidator::Validate(const v1::GenerateR
   return resolved;
 }
 
+absl::Status RequestValidator::ResolveText(const v1::GenerateRequest& request,
+                                           GenerationRequest* resolved) const {
+  const std::string& prompt = request.prompt();
+  if (prompt.empty()) return Refused("prompt", "an empty text", "one character or more");
+  const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
+  TANDEM_ASSIGN_OR_RETURN(PromptEncoder::Prompt encoded,
+                          encoder_.EncodeText("prompt", prompt, add_special));
+  std::vector<int32_t>& ids = resolved->prompt_token_ids;
+  ids = std::move(encoded.ids);
+  if (add_special && BeginsTwice(ids, prompt, *tokenizer_)) {
+    resolved->warnings.push_back(
+        absl::StrCat("prompt: begins with ", std::string(tokenizer_->Entry(ids[0])),
+                     " twice, because the tokenizer adds one; leave it out of the text, or set "
+                     "add_special_tokens to false"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RequestValidator::ResolvePrompt(const v1::GenerateRequest& request,
                                              const ServedModel& served,
                                              GenerationRequest* resolved) const {
   std::vector<int32_t>& ids = resolved->prompt_token_ids;
+  const char* field = "prompt";
   switch (request.input_case()) {
-    case v1::GenerateRequest::kPrompt: {
-      const std::string& prompt = request.prompt();
-      if (prompt.empty()) return Refused("prompt", "an empty text", "one character or more");
-      if (prompt.size() > limits_.max_prompt_bytes) {
-        return Refused("prompt", absl::StrCat(prompt.size(), " bytes"),
-                       UpTo(limits_.max_prompt_bytes, "bytes"));
-      }
-      const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
-      TANDEM_ASSIGN_OR_RETURN(ids, tokenizer_->Encode(prompt, add_special));
-      if (ids.empty()) {
-        return Refused("prompt", "a text that has no tokens", "one token or more");
-      }
-      TANDEM_RETURN_IF_ERROR(CheckTokenIds("prompt's token", ids, served.vocabulary_size));
-      if (add_special && BeginsTwice(ids, prompt, *tokenizer_)) {
-        resolved->warnings.push_back(
-            absl::StrCat("prompt: begins with ", std::string(tokenizer_->Entry(ids[0])),
-                         " twice, because the tokenizer adds one; leave it out of the text, or set "
-                         "add_special_tokens to false"));
-      }
+    case v1::GenerateRequest::kPrompt:
+      TANDEM_RETURN_IF_ERROR(ResolveText(request, resolved));
+      break;
+    case v1::GenerateRequest::kPromptTokenIds: {
+      field = "prompt_token_ids";
+      const auto& given = request.prompt_token_ids().ids();
+      if (given.empty()) return Refused(field, "no ids", "one id or more");
+      ids.assign(given.begin(), given.end());
+      TANDEM_RETURN_IF_ERROR(CheckTokenIds(field, ids, served.vocabulary_size));
       break;
     }
-    case v1::GenerateRequest::kPromptTokenIds: {
-      const auto& given = request.prompt_token_ids().ids();
-      if (given.empty()) return Refused("prompt_token_ids", "no ids", "one id or more");
-      ids.assign(given.begin(), given.end());
-      TANDEM_RETURN_IF_ERROR(CheckTokenIds("prompt_token_ids", ids, served.vocabulary_size));
+    case v1::GenerateRequest::kChat: {
+      field = "chat";
+      TANDEM_ASSIGN_OR_RETURN(PromptEncoder::Prompt encoded,
+                              encoder_.EncodeChat(request.chat(), request.add_special_tokens()));
+      ids = std::move(encoded.ids);
+      resolved->rendered_chat = std::move(encoded.text);
       break;
     }
     case v1::GenerateRequest::INPUT_NOT_SET:
-      return Refused("input", "neither prompt nor prompt_token_ids", "one of the two");
+      return Refused("input", "none of prompt, prompt_token_ids and chat", "one of the three");
   }
+  if (ids.empty()) return Refused(field, "a text that has no tokens", "one token or more");
+  // A tokenizer may have more entries than the model.
+  TANDEM_RETURN_IF_ERROR(
+      CheckTokenIds(absl::StrCat(field, "'s token"), ids, served.vocabulary_size));
   if (ids.size() >= served.max_context_tokens) {
-    const char* field =
-        request.input_case() == v1::GenerateRequest::kPrompt ? "prompt" : "prompt_token_ids";
     const std::string given = absl::StrCat(ids.size(), " tokens");
     const std::string most = UpTo(served.max_context_tokens - 1, "tokens");
     if (served.context_limited_by_pages) {  // the operator can fix this, and the client cannot
@@ -158,7 +179,7 @@ absl::Status RequestValidator::ResolveSampling(const v1::SamplingParams& given,
   out->set_presence_penalty(given.has_presence_penalty() ? given.presence_penalty() : 0.0f);
   out->set_frequency_penalty(given.has_frequency_penalty() ? given.frequency_penalty() : 0.0f);
   out->set_seed(given.has_seed() ? given.seed() : random_());
-  out->set_max_tokens(given.has_max_tokens() ? given.max_tokens() : limits_.default_max_tokens);
+  out->set_max_tokens(given.has_max_tokens() ? given.max_tokens() : resolved->max_tokens);
   out->set_min_tokens(given.has_min_tokens() ? given.min_tokens() : 0);
   *out->mutable_logit_bias() = given.logit_bias();
   if (given.has_logprobs()) out->set_logprobs(given.logprobs());
@@ -400,12 +421,6 @@ absl::Status RequestValidator::ResolvePrediction(const v1::Prediction& given,
   // What lies beyond the context cannot become output.
   ids.resize(std::min<size_t>(ids.size(), served.max_context_tokens));
   return absl::OkStatus();
-}
-
-absl::Status RequestValidator::ValidateTokenize(const v1::TokenizeRequest& request) const {
-  if (request.text().size() <= limits_.max_prompt_bytes) return absl::OkStatus();
-  return Refused("text", absl::StrCat(request.text().size(), " bytes"),
-                 UpTo(limits_.max_prompt_bytes, "bytes"));
 }
 
 absl::Status RequestValidator::ValidateDetokenize(const v1::DetokenizeRequest& request) const {

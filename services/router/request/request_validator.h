@@ -13,6 +13,7 @@
 #include "common/rpc/protocol.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/router/request/generation_request.h"
+#include "services/router/request/prompt_encoder.h"
 #include "tandem/v1/generate.pb.h"
 
 namespace tandem {
@@ -48,9 +49,10 @@ struct ServedModel {
 // Stateless. `random` gives seeds and request ids to requests that state none.
 class RequestValidator {
  public:
-  // `tokenizer` must outlive the object.
+  // `tokenizer` and `chat_template` (PromptEncoder) must outlive the object.
   RequestValidator(const RequestLimits& limits, const Tokenizer* tokenizer,
-                   std::function<uint64_t()> random);
+                   std::function<uint64_t()> random,
+                   const absl::StatusOr<ChatTemplate>* chat_template = nullptr);
 
   // Errors name the field, the given value and the allowed values: INVALID_ARGUMENT, NOT_FOUND for
   // another model, or RESOURCE_EXHAUSTED for a prompt that the KV cache can never hold. They repeat
@@ -62,14 +64,15 @@ class RequestValidator {
   absl::StatusOr<GenerationRequest> Validate(const v1::GenerateRequest& request,
                                              const ServedModel& served) const;
 
-  absl::Status ValidateTokenize(const v1::TokenizeRequest& request) const;
   absl::Status ValidateDetokenize(const v1::DetokenizeRequest& request) const;
 
   const RequestLimits& limits() const { return limits_; }
+  const PromptEncoder& encoder() const { return encoder_; }
 
  private:
   absl::Status ResolvePrompt(const v1::GenerateRequest& request, const ServedModel& served,
                              GenerationRequest* resolved) const;
+  absl::Status ResolveText(const v1::GenerateRequest& request, GenerationRequest* resolved) const;
   absl::Status ResolveSampling(const v1::SamplingParams& given, const ServedModel& served,
                                GenerationRequest* resolved) const;
   absl::Status ResolveChoices(const v1::SamplingParams& given, GenerationRequest* resolved) const;
@@ -86,6 +89,7 @@ class RequestValidator {
 
   RequestLimits limits_;
   const Tokenizer* tokenizer_;
+  PromptEncoder encoder_;
   std::function<uint64_t()> random_;
 };
 

@@ -56,6 +56,8 @@ void BindFlags(FlagParser& parser, RouterOptions& options) {
   parser.Bind("--listen", &options.listen_address);
   parser.Bind("--admin", &options.admin_address);
   parser.Bind("--model-name", &options.model_name);
+  parser.Bind("--chat-template", &options.chat_template);
+  parser.Bind("--tool-call-format", &options.tool_call_format);
   parser.Bind("--draft-length", &options.draft_length);
   parser.Bind("--max-tree-nodes", &options.limits.max_tree_nodes);
   parser.BindList("--drafters", &options.drafters);

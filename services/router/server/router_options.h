@@ -22,6 +22,8 @@ struct RouterOptions {
   std::string listen_address;
   std::string admin_address;
   std::string model_name;             // empty: name of the target's folder
+  std::string chat_template;          // a file; empty: the template in the target's folder
+  std::string tool_call_format;       // see tool_call_format.h; "auto" or "none"
   std::vector<std::string> drafters;  // names, or "none" alone
   std::string retrieval;              // file of the retrieval index; empty: none
   std::string transport;              // "auto", "cuda_ipc", "shm" or "inline"

@@ -78,6 +78,14 @@ EngineOptions WithRandomness(EngineOptions options, uint64_t first_session_token
   return options;
 }
 
+// Returns the name of the format that ServerInfo states. Empty: none.
+std::string ToolCallFormat(const RouterOptions& options,
+                           const absl::StatusOr<ChatTemplate>& chat_template) {
+  if (options.tool_call_format == "none" || !chat_template.ok()) return "";
+  if (options.tool_call_format != "auto") return options.tool_call_format;
+  return std::string(chat_template->tool_call_format());
+}
+
 absl::StatusOr<WorkerTls> OpenWorkerTls(const RouterOptions& options) {
   const TlsPaths& paths = options.worker_tls;
   WorkerTls tls{.name = options.worker_name};
@@ -114,6 +122,9 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const RouterOp
     TANDEM_ASSIGN_OR_RETURN(corpus, OpenCorpus(options.retrieval, *target.tokenizer));
     spdlog::info("the retrieval index {} has {} tokens", options.retrieval, corpus->num_tokens());
   }
+  if (const absl::Status& chats = target.chat_template.status(); absl::IsInvalidArgument(chats)) {
+    spdlog::warn("chats are refused: {}", std::string(chats.message()));
+  }
   std::unique_ptr<RouterServer> server(new RouterServer(options, std::move(target), MakeRandom()));
   TANDEM_ASSIGN_OR_RETURN(server->clients_, ClientServer::Start(options, listen, security));
   if (admin.has_value()) TANDEM_RETURN_IF_ERROR(server->pages_.Start(*admin, security));
@@ -129,7 +140,7 @@ RouterServer::RouterServer(const RouterOptions& options, TargetFolder target,
                            const std::function<uint64_t()>& random)
     : options_(options),
       target_(std::move(target)),
-      validator_(options.limits, target_.tokenizer.get(), random),
+      validator_(options.limits, target_.tokenizer.get(), random, &target_.chat_template),
       pages_(TANDEM_VERSION, model_name(), options.limits.max_draft_length,
              options.engine.workers.num_drafters > 0),
       fleet_(WithRandomness(options.engine, random(), random()), target_.tokenizer.get(),
@@ -159,6 +170,7 @@ void RouterServer::Serve() {
                             .background = &*background_,
                             .fleet = &fleet_,
                             .model = model_name(),
+                            .tool_call_format = ToolCallFormat(options_, target_.chat_template),
                             .admin_address = pages_.address()};
   generate_calls_.emplace(
       context,

@@ -3,10 +3,11 @@
 // The first byte chooses the endpoint. The rest is the body.
 #include <string>
 
-#include "services/gateway/api/completion_request.h"
-#include "services/gateway/api/error_shape.h"
-#include "services/gateway/api/json_body.h"
-#include "services/gateway/api/token_request.h"
+#include "services/gateway/api/answers/error_shape.h"
+#include "services/gateway/api/fields/json_body.h"
+#include "services/gateway/api/requests/completion_request.h"
+#include "services/gateway/api/requests/token_request.h"
+#include "services/gateway/api/tools/tool_call_parser.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -27,16 +28,34 @@ void CheckError(const absl::Status& status) {
   Check(gateway::ParseJsonBody(gateway::ErrorBody(error)).ok(), "the error is JSON");
 }
 
-void CheckCompletion(std::string_view body) {
-  auto request = gateway::CompletionRequest::Parse(body);
+void CheckCompletion(absl::StatusOr<gateway::CompletionRequest> request) {
   if (!request.ok()) return CheckError(request.status());
-  Check(request->num_choices() > 0, "a request has a prompt");
-  for (size_t i = 0; i < request->num_choices(); ++i) {
+  Check(request->num_prompts() > 0, "a request has a prompt");
+  for (size_t i = 0; i < request->num_prompts(); ++i) {
     const v1::GenerateRequest generate = request->Take(i, "id");
     Check(generate.input_case() != v1::GenerateRequest::INPUT_NOT_SET, "each choice has a prompt");
-    Check(generate.sampling_params().has_max_tokens(), "max_tokens has its default");
+    Check(generate.sampling_params().has_max_tokens() || request->answer().is_chat,
+          "max_tokens has its default");
     CheckSerializes(generate);
   }
+}
+
+// Finds calls in an output. The first byte chooses the format, and the second one the size of the
+// pieces.
+void CheckCalls(std::string_view output) {
+  if (output.size() < 2) return;
+  constexpr std::string_view kFormats[] = {"hermes", "llama3_json", "mistral"};
+  const auto parser = gateway::MakeToolCallParser(kFormats[static_cast<uint8_t>(output[0]) % 3]);
+  const size_t piece = 1 + static_cast<uint8_t>(output[1]) % 16;
+  gateway::ToolOutput found;
+  for (size_t at = 2; at < output.size(); at += piece)
+    parser->Push(output.substr(at, piece), &found);
+  parser->Finish(&found);
+  size_t named = 0;
+  for (const gateway::ToolCallDelta& delta : found.calls) {
+    if (!delta.name.empty()) Check(delta.index == named++, "calls are numbered in their order");
+  }
+  Check(named <= parser->num_calls(), "each call has at most one name");
 }
 
 template <typename Parsed>
@@ -51,9 +70,11 @@ void CheckTokens(const Parsed& parsed) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tandem;
   fuzz::FuzzInput input(data, size);
-  const unsigned endpoint = input.Byte() % 3;
+  const unsigned endpoint = input.Byte() % 5;
   const std::string_view body = input.Rest();
-  if (endpoint == 0) fuzz::CheckCompletion(body);
+  if (endpoint == 0) fuzz::CheckCompletion(gateway::CompletionRequest::Parse(body));
+  if (endpoint == 3) fuzz::CheckCompletion(gateway::CompletionRequest::ParseChat(body));
+  if (endpoint == 4) fuzz::CheckCalls(body);
   if (endpoint == 1) fuzz::CheckTokens(gateway::ParseTokenize(body));
   if (endpoint == 2) fuzz::CheckTokens(gateway::ParseDetokenize(body));
   return 0;

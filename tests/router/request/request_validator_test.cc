@@ -440,9 +440,9 @@ TEST(RequestValidatorTest, BordersAreAllowed) {
 
 TEST(RequestValidatorTest, TokenizeAndDetokenizeAreBounded) {
   const RequestValidator validator(RequestLimits(), &Vocabulary(), [] { return uint64_t{1}; });
-  v1::TokenizeRequest tokenize;
-  tokenize.set_text(std::string((2 << 20) + 1, 'a'));
-  EXPECT_EQ(validator.ValidateTokenize(tokenize).code(), absl::StatusCode::kInvalidArgument);
+  const std::string text((2 << 20) + 1, 'a');
+  EXPECT_EQ(validator.encoder().EncodeText("text", text, false).status().code(),
+            absl::StatusCode::kInvalidArgument);
   v1::DetokenizeRequest detokenize;
   detokenize.add_ids(63);
   EXPECT_TRUE(validator.ValidateDetokenize(detokenize).ok());

@@ -1,0 +1,34 @@
+#include "services/gateway/api/answers/text_choice.h"
+
+#include <utility>
+
+#include "services/gateway/api/answers/json_text.h"
+
+namespace tandem::gateway {
+
+TextChoice::TextChoice(size_t index, bool has_logprobs, std::string echo)
+    : index_(index), has_logprobs_(has_logprobs), text_(std::move(echo)) {
+  logprobs_.SetOffset(CountCharacters(text_));
+}
+
+void TextChoice::Add(const v1::GenerateResponse& message) {
+  text_ += message.text();
+  if (has_logprobs_) {
+    for (const v1::TokenLogprobs& token : message.logprobs()) logprobs_.Add(token);
+  }
+  if (!message.has_completion()) return;
+  has_ended_ = true;
+  end_ = FinishReasonText(message.completion());
+  stop_reason_ = StopReasonText(message.completion());
+}
+
+bool TextChoice::has_news() const { return !text_.empty() || !logprobs_.empty() || has_ended_; }
+
+std::string TextChoice::Take() {
+  std::string json = "{\"index\":" + std::to_string(index_) +
+                     ",\"text\":" + JsonText(std::exchange(text_, {})) + ",\"logprobs\":";
+  json += has_logprobs_ ? logprobs_.Take() : "null";
+  return json + ",\"finish_reason\":" + end_ + ",\"stop_reason\":" + stop_reason_ + "}";
+}
+
+}  // namespace tandem::gateway
