@@ -9,6 +9,7 @@ stubs.make()
 import pytest  # noqa: E402
 
 import harness  # noqa: E402
+from gateway_process import Gateway  # noqa: E402
 from prompts import requests  # noqa: E402
 
 # Servers without --target serve the small pair of the tests.
@@ -29,6 +30,21 @@ def servers(tmp_path_factory):
     yield get
     for server in running.values():
         server.stop()
+
+
+@pytest.fixture(scope="module")
+def gateways(tmp_path_factory):
+    """Starts gateways, which end with the module: gateways(ROUTER, option=...) -> Gateway."""
+    running = []
+
+    def get(router, **options):
+        running.append(Gateway(tmp_path_factory.mktemp("gateway"), router, **options))
+        return running[-1]
+
+    yield get
+    for gateway in running:
+        if gateway.process.poll() is None:
+            gateway.stop()
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,7 @@ struct CallContext {
   BackgroundWork* background;
   Fleet* fleet;
   std::string model;             // name of the served model
-  std::string tool_call_format;  // as in ServerInfo
+  std::string tool_call_format;  // "auto": as the chat template shows it
   std::string admin_address;     // HOST:PORT; empty: there is none
 };
 

@@ -120,7 +120,7 @@ void UnaryCalls::DescribeChats(v1::ServerInfo* info) const {
   const PromptEncoder& encoder = context_.validator->encoder();
   info->set_chat_template(encoder.template_name());
   info->set_chat_template_problem(encoder.template_problem());
-  info->set_tool_call_format(context_.tool_call_format);
+  info->set_tool_call_format(encoder.tool_call_format(context_.tool_call_format));
 }
 
 v1::ServerInfo UnaryCalls::Info() const {

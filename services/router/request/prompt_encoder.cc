@@ -10,17 +10,21 @@
 namespace tandem {
 
 std::string PromptEncoder::template_name() const {
-  return has_template() ? std::filesystem::path((*chat_template_)->place()).filename().string()
-                        : std::string();
+  return chat_template_.ok() ? std::filesystem::path(chat_template_->place()).filename().string()
+                             : std::string();
 }
 
 std::string PromptEncoder::template_problem() const {
-  if (has_template()) return "";
-  if (chat_template_ == nullptr) return "the server has no chat template";
-  const absl::Status& status = chat_template_->status();
+  if (chat_template_.ok()) return "";
+  const absl::Status& status = chat_template_.status();
   if (absl::IsNotFound(status)) return std::string(status.message());
   return "the model's chat template does not compile (the router's log says why, and "
          "--chat-template takes another one)";
+}
+
+std::string PromptEncoder::tool_call_format(const std::string& choice) const {
+  if (choice == "none" || !chat_template_.ok()) return "";
+  return choice == "auto" ? std::string(chat_template_->tool_call_format()) : choice;
 }
 
 absl::Status PromptEncoder::CheckSize(const std::string& field, size_t bytes) const {
@@ -40,19 +44,19 @@ absl::StatusOr<PromptEncoder::Prompt> PromptEncoder::EncodeText(const std::strin
 
 absl::StatusOr<PromptEncoder::Prompt> PromptEncoder::EncodeChat(const v1::Chat& chat,
                                                                 bool add_special_tokens) const {
-  if (!has_template()) {
+  if (!chat_template_.ok()) {
     return InvalidArgument("chat: got messages, allowed: a prompt, because " + template_problem());
   }
   TANDEM_RETURN_IF_ERROR(CheckSize("chat", chat.ByteSizeLong()));
   TANDEM_ASSIGN_OR_RETURN(const ChatInput input, ToChatInput(chat));
-  absl::StatusOr<std::string> text = (*chat_template_)->Render(input);
+  absl::StatusOr<std::string> text = chat_template_->Render(input);
   if (!text.ok()) {
     return absl::Status(text.status().code(),
                         absl::StrCat("chat: the model's chat template does not take it: ",
                                      text.status().message()));
   }
   TANDEM_RETURN_IF_ERROR(CheckSize("chat's rendered prompt", text->size()));
-  const bool has_bos = (*chat_template_)->BeginsWithBos(*text);
+  const bool has_bos = chat_template_->BeginsWithBos(*text);
   Prompt prompt;
   TANDEM_ASSIGN_OR_RETURN(prompt.ids, tokenizer_->Encode(*text, add_special_tokens && !has_bos));
   prompt.text = *std::move(text);

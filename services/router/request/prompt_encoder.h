@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -23,11 +24,11 @@ class PromptEncoder {
     std::string text;  // what a chat became; empty for a text
   };
 
-  // Texts and chats have at most `max_bytes`. `chat_template` is null, or a template, or the reason
-  // for which there is none. Both objects must outlive the encoder.
-  PromptEncoder(const Tokenizer* tokenizer, const absl::StatusOr<ChatTemplate>* chat_template,
+  // Texts and chats have at most `max_bytes`. `chat_template` is a template, or the reason for which
+  // there is none. The tokenizer must outlive the encoder.
+  PromptEncoder(const Tokenizer* tokenizer, absl::StatusOr<ChatTemplate> chat_template,
                 size_t max_bytes)
-      : tokenizer_(tokenizer), chat_template_(chat_template), max_bytes_(max_bytes) {}
+      : tokenizer_(tokenizer), chat_template_(std::move(chat_template)), max_bytes_(max_bytes) {}
 
   // `field` is the name of the field that has the text.
   absl::StatusOr<Prompt> EncodeText(const std::string& field, const std::string& text,
@@ -41,13 +42,15 @@ class PromptEncoder {
   // none, for the reason that template_problem gives.
   std::string template_name() const;
   std::string template_problem() const;
+  // Returns the name of the format of calls that ServerInfo states, if the operator chose `choice`.
+  std::string tool_call_format(const std::string& choice) const;
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
 
  private:
   absl::Status CheckSize(const std::string& field, size_t bytes) const;
-  bool has_template() const { return chat_template_ != nullptr && chat_template_->ok(); }
 
   const Tokenizer* tokenizer_;
-  const absl::StatusOr<ChatTemplate>* chat_template_;
+  absl::StatusOr<ChatTemplate> chat_template_;
   size_t max_bytes_;
 };
 

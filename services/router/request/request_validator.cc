@@ -60,13 +60,16 @@ bool BeginsTwice(std::span<const int32_t> ids, const std::string& prompt,
 
 }  // namespace
 
+RequestValidator::RequestValidator(const RequestLimits& limits, PromptEncoder encoder,
+                                   std::function<uint64_t()> random)
+    : limits_(limits), encoder_(std::move(encoder)), random_(std::move(random)) {}
+
 RequestValidator::RequestValidator(const RequestLimits& limits, const Tokenizer* tokenizer,
-                                   std::function<uint64_t()> random,
-                                   const absl::StatusOr<ChatTemplate>* chat_template)
-    : limits_(limits),
-      tokenizer_(tokenizer),
-      encoder_(tokenizer, chat_template, limits.max_prompt_bytes),
-      random_(std::move(random)) {}
+                                   std::function<uint64_t()> random)
+    : RequestValidator(limits,
+                       PromptEncoder(tokenizer, NotFound("the server has no chat template"),
+                                     limits.max_prompt_bytes),
+                       std::move(random)) {}
 
 absl::StatusOr<GenerationRequest> RequestValidator::Validate(const v1::GenerateRequest& request,
                                                              const ServedModel& served) const {
@@ -111,9 +114,9 @@ absl::Status RequestValidator::ResolveText(const v1::GenerateRequest& request,
                           encoder_.EncodeText("prompt", prompt, add_special));
   std::vector<int32_t>& ids = resolved->prompt_token_ids;
   ids = std::move(encoded.ids);
-  if (add_special && BeginsTwice(ids, prompt, *tokenizer_)) {
+  if (add_special && BeginsTwice(ids, prompt, encoder_.tokenizer())) {
     resolved->warnings.push_back(
-        absl::StrCat("prompt: begins with ", std::string(tokenizer_->Entry(ids[0])),
+        absl::StrCat("prompt: begins with ", std::string(encoder_.tokenizer().Entry(ids[0])),
                      " twice, because the tokenizer adds one; leave it out of the text, or set "
                      "add_special_tokens to false"));
   }
@@ -407,7 +410,8 @@ absl::Status RequestValidator::ResolvePrediction(const v1::Prediction& given,
         return Refused("speculation.prediction.text", absl::StrCat(given.text().size(), " bytes"),
                        UpTo(limits_.max_prompt_bytes, "bytes"));
       }
-      TANDEM_ASSIGN_OR_RETURN(ids, tokenizer_->Encode(given.text(), /*add_special_tokens=*/false));
+      TANDEM_ASSIGN_OR_RETURN(
+          ids, encoder_.tokenizer().Encode(given.text(), /*add_special_tokens=*/false));
       field = "speculation.prediction.text's token";
       break;
     }
@@ -425,7 +429,7 @@ absl::Status RequestValidator::ResolvePrediction(const v1::Prediction& given,
 
 absl::Status RequestValidator::ValidateDetokenize(const v1::DetokenizeRequest& request) const {
   return CheckTokenIds("ids", std::span<const int32_t>(request.ids().data(), request.ids_size()),
-                       static_cast<uint32_t>(tokenizer_->num_entries()));
+                       static_cast<uint32_t>(encoder_.tokenizer().num_entries()));
 }
 
 }  // namespace tandem

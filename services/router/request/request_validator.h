@@ -49,10 +49,11 @@ struct ServedModel {
 // Stateless. `random` gives seeds and request ids to requests that state none.
 class RequestValidator {
  public:
-  // `tokenizer` and `chat_template` (PromptEncoder) must outlive the object.
+  RequestValidator(const RequestLimits& limits, PromptEncoder encoder,
+                   std::function<uint64_t()> random);
+  // The same without a chat template. `tokenizer` must outlive the object.
   RequestValidator(const RequestLimits& limits, const Tokenizer* tokenizer,
-                   std::function<uint64_t()> random,
-                   const absl::StatusOr<ChatTemplate>* chat_template = nullptr);
+                   std::function<uint64_t()> random);
 
   // Errors name the field, the given value and the allowed values: INVALID_ARGUMENT, NOT_FOUND for
   // another model, or RESOURCE_EXHAUSTED for a prompt that the KV cache can never hold. They repeat
@@ -88,7 +89,6 @@ class RequestValidator {
                                  GenerationRequest* resolved) const;
 
   RequestLimits limits_;
-  const Tokenizer* tokenizer_;
   PromptEncoder encoder_;
   std::function<uint64_t()> random_;
 };

@@ -8,9 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "common/log/log.h"
@@ -32,10 +30,7 @@ absl::Status Serve(const RouterOptions& options, bool* ready) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) return absl::OkStatus();  // the parent died before prctl
   }
-  std::optional<std::filesystem::path> chat_template;
-  if (!options.chat_template.empty()) chat_template = options.chat_template;
-  TANDEM_ASSIGN_OR_RETURN(TargetFolder target,
-                          TargetFolder::Load(options.target_folder, chat_template));
+  TANDEM_ASSIGN_OR_RETURN(TargetFolder target, TargetFolder::Load(options.target_folder));
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<RouterServer> server,
                           RouterServer::Start(options, std::move(target)));
   return server->Run([ready](const std::string& address) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <mutex>
 #include <random>
@@ -78,12 +79,17 @@ EngineOptions WithRandomness(EngineOptions options, uint64_t first_session_token
   return options;
 }
 
-// Returns the name of the format that ServerInfo states. Empty: none.
-std::string ToolCallFormat(const RouterOptions& options,
-                           const absl::StatusOr<ChatTemplate>& chat_template) {
-  if (options.tool_call_format == "none" || !chat_template.ok()) return "";
-  if (options.tool_call_format != "auto") return options.tool_call_format;
-  return std::string(chat_template->tool_call_format());
+// Fails if the operator's chat template does not compile. If the model's own does not, chats are
+// refused.
+absl::StatusOr<PromptEncoder> MakeEncoder(const RouterOptions& options,
+                                          const Tokenizer& tokenizer) {
+  std::optional<std::filesystem::path> file;
+  if (!options.chat_template.empty()) file = options.chat_template;
+  absl::StatusOr<ChatTemplate> chats = ChatTemplate::Load(options.target_folder, file);
+  const std::string message(chats.status().message());
+  if (file.has_value() && !chats.ok()) return InvalidArgument("--chat-template: " + message);
+  if (absl::IsInvalidArgument(chats.status())) spdlog::warn("chats are refused: {}", message);
+  return PromptEncoder(&tokenizer, std::move(chats), options.limits.max_prompt_bytes);
 }
 
 absl::StatusOr<WorkerTls> OpenWorkerTls(const RouterOptions& options) {
@@ -122,10 +128,9 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const RouterOp
     TANDEM_ASSIGN_OR_RETURN(corpus, OpenCorpus(options.retrieval, *target.tokenizer));
     spdlog::info("the retrieval index {} has {} tokens", options.retrieval, corpus->num_tokens());
   }
-  if (const absl::Status& chats = target.chat_template.status(); absl::IsInvalidArgument(chats)) {
-    spdlog::warn("chats are refused: {}", std::string(chats.message()));
-  }
-  std::unique_ptr<RouterServer> server(new RouterServer(options, std::move(target), MakeRandom()));
+  TANDEM_ASSIGN_OR_RETURN(PromptEncoder encoder, MakeEncoder(options, *target.tokenizer));
+  std::unique_ptr<RouterServer> server(
+      new RouterServer(options, std::move(target), std::move(encoder), MakeRandom()));
   TANDEM_ASSIGN_OR_RETURN(server->clients_, ClientServer::Start(options, listen, security));
   if (admin.has_value()) TANDEM_RETURN_IF_ERROR(server->pages_.Start(*admin, security));
   if (corpus != nullptr) server->ServeCorpus(std::move(corpus));
@@ -136,11 +141,11 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const RouterOp
   return server;
 }
 
-RouterServer::RouterServer(const RouterOptions& options, TargetFolder target,
+RouterServer::RouterServer(const RouterOptions& options, TargetFolder target, PromptEncoder encoder,
                            const std::function<uint64_t()>& random)
     : options_(options),
       target_(std::move(target)),
-      validator_(options.limits, target_.tokenizer.get(), random, &target_.chat_template),
+      validator_(options.limits, std::move(encoder), random),
       pages_(TANDEM_VERSION, model_name(), options.limits.max_draft_length,
              options.engine.workers.num_drafters > 0),
       fleet_(WithRandomness(options.engine, random(), random()), target_.tokenizer.get(),
@@ -170,7 +175,7 @@ void RouterServer::Serve() {
                             .background = &*background_,
                             .fleet = &fleet_,
                             .model = model_name(),
-                            .tool_call_format = ToolCallFormat(options_, target_.chat_template),
+                            .tool_call_format = options_.tool_call_format,
                             .admin_address = pages_.address()};
   generate_calls_.emplace(
       context,

@@ -49,7 +49,7 @@ class RouterServer final : public WorkerStreams::Owner {
  private:
   enum class Phase { kServing, kDraining, kClosing, kClosed };
 
-  RouterServer(const RouterOptions& options, TargetFolder target,
+  RouterServer(const RouterOptions& options, TargetFolder target, PromptEncoder encoder,
                const std::function<uint64_t()>& random);
 
   void OnDraftReply(SessionId session, v1::DraftReply& reply) override;

@@ -57,9 +57,7 @@ absl::StatusOr<std::vector<int32_t>> ReadEndOfTextIds(const std::filesystem::pat
 
 }  // namespace
 
-absl::StatusOr<TargetFolder> TargetFolder::Load(
-    const std::filesystem::path& folder,
-    const std::optional<std::filesystem::path>& chat_template) {
+absl::StatusOr<TargetFolder> TargetFolder::Load(const std::filesystem::path& folder) {
   TargetFolder loaded;
   std::error_code error;
   const std::filesystem::path real = std::filesystem::canonical(folder, error);
@@ -70,11 +68,6 @@ absl::StatusOr<TargetFolder> TargetFolder::Load(
     TANDEM_ASSIGN_OR_RETURN(loaded.end_of_text_ids,
                             ReadEndOfTextIds(real / file, loaded.tokenizer->num_entries()));
     if (!loaded.end_of_text_ids.empty()) break;
-  }
-  loaded.chat_template = ChatTemplate::Load(real, chat_template);
-  if (chat_template.has_value() && !loaded.chat_template.ok()) {
-    return InvalidArgument("--chat-template: " +
-                           std::string(loaded.chat_template.status().message()));
   }
   return loaded;
 }

@@ -43,8 +43,7 @@ v1::Chat OneMessage(const std::string& role, const std::string& content) {
 
 absl::StatusOr<PromptEncoder::Prompt> Encode(const std::string& source, const v1::Chat& chat,
                                              bool add_special_tokens = false) {
-  const absl::StatusOr<ChatTemplate> chat_template = Template(source);
-  const PromptEncoder encoder(&Entries(), &chat_template, kMaxBytes);
+  const PromptEncoder encoder(&Entries(), Template(source), kMaxBytes);
   return encoder.EncodeChat(chat, add_special_tokens);
 }
 
@@ -138,20 +137,26 @@ TEST(PromptEncoderTest, RefusalsNameTheFieldAndWhatIsAllowed) {
 
 TEST(PromptEncoderTest, WithoutATemplateTheMessageSaysSo) {
   const v1::Chat chat = OneMessage("user", "a");
-  const absl::StatusOr<ChatTemplate> none = NotFound("the model has no chat template");
-  const PromptEncoder encoder(&Entries(), &none, kMaxBytes);
+  const PromptEncoder encoder(&Entries(), NotFound("the model has no chat template"), kMaxBytes);
   EXPECT_EQ(encoder.template_name(), "");
+  EXPECT_EQ(encoder.tool_call_format("hermes"), "");
   EXPECT_THAT(encoder.EncodeChat(chat, false).status().ToString(),
               HasSubstr("allowed: a prompt, because the model has no chat template"));
   // Clients do not learn the paths of the server.
-  const absl::StatusOr<ChatTemplate> broken = Template("{% if %}");
+  absl::StatusOr<ChatTemplate> broken = Template("{% if %}");
   ASSERT_FALSE(broken.ok());
   EXPECT_THAT(std::string(broken.status().message()), HasSubstr("/models/toy"));
-  const PromptEncoder other(&Entries(), &broken, kMaxBytes);
+  const PromptEncoder other(&Entries(), std::move(broken), kMaxBytes);
   EXPECT_THAT(other.template_problem(), ::testing::Not(HasSubstr("/models")));
   EXPECT_THAT(other.template_problem(), HasSubstr("does not compile"));
-  const absl::StatusOr<ChatTemplate> good = Template("a");
-  EXPECT_EQ(PromptEncoder(&Entries(), &good, kMaxBytes).template_name(), "chat_template.jinja");
+}
+
+TEST(PromptEncoderTest, TheOperatorsFormatOfCallsTakesThePlaceOfTheTemplates) {
+  const PromptEncoder encoder(&Entries(), Template("{# <tool_call> #}"), kMaxBytes);
+  EXPECT_EQ(encoder.template_name(), "chat_template.jinja");
+  EXPECT_EQ(encoder.tool_call_format("auto"), "hermes");
+  EXPECT_EQ(encoder.tool_call_format("mistral"), "mistral");
+  EXPECT_EQ(encoder.tool_call_format("none"), "");
 }
 
 }  // namespace

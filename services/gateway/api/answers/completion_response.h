@@ -24,7 +24,7 @@ class CompletionResponse {
     std::string id;
     int64_t created = 0;  // seconds since 1970
     std::string model;
-    std::string tool_call_format;  // of the model; empty: none that is known
+    std::string tool_call_format;  // the model's; empty: none that is known
   };
   CompletionResponse(Header header, const AnswerOptions& options, size_t num_prompts);
 

@@ -68,7 +68,7 @@ absl::StatusOr<Json> ParseJsonBody(std::string_view body, const JsonLimits& limi
 std::optional<std::string_view> RawMember(std::string_view body, std::string_view name) {
   std::optional<std::string_view> found;
   int depth = 0;
-  size_t string_begin = 0;  // of the last string of the body itself
+  size_t string_begin = 0;  // where the last string of the body itself is
   size_t string_size = 0;
   std::string_view key;
   size_t value = 0;  // where the value of `key` begins; 0: no key came

@@ -20,7 +20,7 @@ using Prompt = std::variant<std::string, v1::TokenIds, v1::Chat>;
 // How the answer is written. The router knows nothing of this.
 struct AnswerOptions {
   bool is_chat = false;
-  size_t num_choices = 1;    // of each prompt
+  size_t num_choices = 1;    // for each prompt
   bool finds_calls = false;  // calls of tools are found in the output
   bool stream = false;
   bool has_stream_options = false;
@@ -36,7 +36,7 @@ struct RequestDraft {
   std::vector<Prompt> prompts;
   AnswerOptions answer;
 
-  // Of a chat.
+  // What chats have.
   v1::Chat chat;
   bool uses_tools = true;  // tool_choice is not "none"
   std::optional<int32_t> top_logprobs;
