@@ -140,6 +140,20 @@ def test_a_model_without_a_template_says_so_and_takes_one_from_the_operator(serv
     assert refused.returncode == 1 and "--chat-template" in refused.stderr and "line 1" in refused.stderr
 
 
+@pytest.mark.parametrize("case", json.loads((harness.SOURCE_DIR / "tests/golden/chat/tales.json").read_text())["cases"],
+                         ids=lambda case: case["messages"][-1]["content"][:12])
+def test_greedy_answers_are_those_of_transformers(servers, gateways, case):
+    """The embedded pair, drafted: over gRPC and over HTTP."""
+    server = servers(target=harness.EMBEDDED_TARGET, draft=harness.EMBEDDED_DRAFT)
+    made = chat(case["messages"])
+    assert list(server.stub.Tokenize(pb.TokenizeRequest(chat=made), timeout=30).ids) == case["prompt_ids"]
+    output = generate(server, made, temperature=0, max_tokens=len(case["answer_ids"]))
+    assert (output.token_ids, output.text) == (case["answer_ids"], case["text"])
+    with openai.OpenAI(base_url=gateways(server.address).url + "/v1", api_key="none", max_retries=0) as one:
+        answer = one.chat.completions.create(model="", messages=case["messages"], temperature=0, max_tokens=len(case["answer_ids"]))
+    assert answer.choices[0].message.content == case["text"]
+
+
 # ---------------------------------------------------------------- the openai package of PyPI
 
 
