@@ -117,8 +117,9 @@ def test_a_chat_that_cannot_be_a_prompt_is_refused_with_the_reason(server, made,
     assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT and words in harness.notice(refused.value).details()
 
 
-def test_a_model_without_a_template_says_so_and_takes_one_from_the_operator(servers, tmp_path):
-    server = servers()
+def test_a_model_without_a_template_says_so_and_takes_one_from_the_operator(servers, models, tmp_path):
+    target = models.tales_sized_draft()
+    server = servers(target=target)
     assert "no chat template" in server.info().chat_template_problem
     with pytest.raises(grpc.RpcError) as refused:
         generate(server, chat(HI))
@@ -126,7 +127,7 @@ def test_a_model_without_a_template_says_so_and_takes_one_from_the_operator(serv
     assert "chat: got messages, allowed: a prompt, because the model has no chat template" in harness.notice(refused.value).details()
     template = tmp_path / "other.jinja"
     template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
-    other = servers(chat_template=template)
+    other = servers(target=target, chat_template=template)
     made = chat([dict(role="user", content="Once upon a time")])
     assert other.info().chat_template == "other.jinja"
     assert generate(other, made, temperature=0, max_tokens=20).bytes == \
