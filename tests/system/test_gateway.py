@@ -319,11 +319,11 @@ def test_limits_of_size(server, gateways):
 
 
 def test_bodies_that_arrive_together_have_a_limit(server, gateways):
-    gateway = gateways(server.address, max_arriving_bytes=50_000)
+    gateway = gateways(server.address, max_held_bytes=50_000)
     with gateway.connect() as one, gateway.connect() as two:
-        one.sendall(post(b'{"prompt": "' + b"a" * 40_000, headers=b"Content-Length: 100000\r\n"))
+        one.sendall(post(b'{"prompt": "' + b"a" * 110_000, headers=b"Content-Length: 200000\r\n"))
         time.sleep(0.2)  # the bytes have no sign of their arrival
-        two.sendall(post(b'{"prompt": "' + b"a" * 40_000, headers=b"Content-Length: 100000\r\n"))
+        two.sendall(post(b'{"prompt": "' + b"a" * 110_000, headers=b"Content-Length: 200000\r\n"))
         assert read_all(two).startswith(b"HTTP/1.1 503 ")
     harness.wait_until(lambda: gateway.call("POST", "/v1/completions", {"prompt": "a" * 1000, "max_tokens": 1})[0] == 200, 5, "room again")
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "services/gateway/api/error_shape.h"
+#include "services/gateway/api/answers/error_shape.h"
 #include "services/gateway/http/exchange.h"
 #include "services/gateway/http/http_message.h"
 

@@ -10,7 +10,7 @@
 #include <functional>
 #include <memory>
 
-#include "services/gateway/api/error_shape.h"
+#include "services/gateway/api/answers/error_shape.h"
 #include "tandem/v1/generate.grpc.pb.h"
 
 namespace tandem::gateway {

@@ -5,7 +5,7 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/status.h>
 
-#include "services/gateway/api/error_shape.h"
+#include "services/gateway/api/answers/error_shape.h"
 
 namespace tandem::gateway {
 

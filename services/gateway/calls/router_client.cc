@@ -12,7 +12,6 @@ namespace {
 // Less than the default of the router's --max-streams.
 constexpr int kMaxStreamsOfChannel = 256;
 constexpr size_t kMaxChannels = 64;
-constexpr std::chrono::seconds kUnaryDeadline{30};
 constexpr std::chrono::seconds kInfoAge{5};
 
 }  // namespace
@@ -31,6 +30,8 @@ std::unique_ptr<v1::Generation::Stub> RouterClient::NewStub() const {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // gRPC would keep a copy of each call for retries, which only a policy of the service can want.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // A router that was started again is found soon.
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   return v1::Generation::NewStub(
@@ -65,7 +66,7 @@ void RouterClient::GiveBack(Channel* channel) {
 }
 
 void RouterClient::Prepare(grpc::ClientContext* context, const CallMetadata& metadata) const {
-  const std::string& token = router_.token.empty() ? metadata.token : router_.token;
+  const std::string& token = TokenOf(metadata);
   if (!token.empty()) context->AddMetadata("authorization", "Bearer " + token);
   if (!metadata.tenant.empty()) context->AddMetadata("tandem-tenant", metadata.tenant);
   if (!metadata.traceparent.empty()) context->AddMetadata("traceparent", metadata.traceparent);
@@ -84,55 +85,88 @@ std::shared_ptr<GenerateStream> RouterClient::Generate(const boost::asio::any_io
 }
 
 template <typename Request, typename Response>
-void RouterClient::Call(const boost::asio::any_io_executor& strand, Request request,
-                        const CallMetadata& metadata,
-                        typename UnaryCall<Request, Response>::Method method,
-                        OnEnd<Response> on_end) {
-  const auto call =
-      std::make_shared<UnaryCall<Request, Response>>(strand, std::move(request), std::move(on_end));
+RouterClient::Pending RouterClient::Call(const boost::asio::any_io_executor& strand,
+                                         Request request, const CallMetadata& metadata,
+                                         typename UnaryCall<Request, Response>::Method method,
+                                         OnEnd<Response> on_end, std::chrono::seconds deadline) {
+  const auto call = std::make_shared<UnaryCall<Request, Response>>(strand, std::move(request));
+  bool is_ending = false;
+  {
+    const std::lock_guard lock(mutex_);
+    unary_calls_.insert(call.get());
+    is_ending = is_ending_;
+  }
   Prepare(call->context(), metadata);
-  call->context()->set_deadline(std::chrono::system_clock::now() + kUnaryDeadline);
-  call->Start(*unary_stub_, method);
+  call->context()->set_deadline(std::chrono::system_clock::now() + deadline);
+  call->Start(*unary_stub_, method,
+              [this, itself = call.get(), on_end = std::move(on_end)](const CallEnd& end,
+                                                                      const Response& response) {
+                {
+                  const std::lock_guard lock(mutex_);
+                  unary_calls_.erase(itself);
+                }
+                on_end(end, response);
+              });
+  if (is_ending) call->Cancel();
+  return call;
+}
+
+void RouterClient::CancelUnaryCalls() {
+  const std::lock_guard lock(mutex_);
+  is_ending_ = true;
+  for (PendingCall* const call : unary_calls_) call->Cancel();
 }
 
 using Async = v1::Generation::StubInterface::async_interface;
 
-void RouterClient::Tokenize(const boost::asio::any_io_executor& strand, v1::TokenizeRequest request,
-                            const CallMetadata& metadata, OnEnd<v1::TokenizeResponse> on_end) {
-  Call<v1::TokenizeRequest, v1::TokenizeResponse>(strand, std::move(request), metadata,
-                                                  &Async::Tokenize, std::move(on_end));
+RouterClient::Pending RouterClient::Tokenize(const boost::asio::any_io_executor& strand,
+                                             v1::TokenizeRequest request,
+                                             const CallMetadata& metadata,
+                                             OnEnd<v1::TokenizeResponse> on_end) {
+  return Call<v1::TokenizeRequest, v1::TokenizeResponse>(strand, std::move(request), metadata,
+                                                         &Async::Tokenize, std::move(on_end));
 }
 
-void RouterClient::Detokenize(const boost::asio::any_io_executor& strand,
-                              v1::DetokenizeRequest request, const CallMetadata& metadata,
-                              OnEnd<v1::DetokenizeResponse> on_end) {
-  Call<v1::DetokenizeRequest, v1::DetokenizeResponse>(strand, std::move(request), metadata,
-                                                      &Async::Detokenize, std::move(on_end));
+RouterClient::Pending RouterClient::Detokenize(const boost::asio::any_io_executor& strand,
+                                               v1::DetokenizeRequest request,
+                                               const CallMetadata& metadata,
+                                               OnEnd<v1::DetokenizeResponse> on_end) {
+  return Call<v1::DetokenizeRequest, v1::DetokenizeResponse>(strand, std::move(request), metadata,
+                                                             &Async::Detokenize, std::move(on_end));
 }
 
-void RouterClient::AskInfo(const boost::asio::any_io_executor& strand, const CallMetadata& metadata,
-                           OnEnd<v1::ServerInfo> on_end) {
-  Call<v1::GetServerInfoRequest, v1::ServerInfo>(
+RouterClient::Pending RouterClient::AskInfo(const boost::asio::any_io_executor& strand,
+                                            const CallMetadata& metadata,
+                                            OnEnd<v1::ServerInfo> on_end,
+                                            std::chrono::seconds deadline) {
+  return Call<v1::GetServerInfoRequest, v1::ServerInfo>(
       strand, v1::GetServerInfoRequest(), metadata, &Async::GetServerInfo,
-      [this, on_end = std::move(on_end)](const CallEnd& end, const v1::ServerInfo& info) {
+      [this, token = TokenOf(metadata), on_end = std::move(on_end)](const CallEnd& end,
+                                                                    const v1::ServerInfo& info) {
         if (end.status.ok()) {
           const std::lock_guard lock(mutex_);
           info_ = info;
+          info_token_ = token;
           info_at_ = std::chrono::steady_clock::now();
         }
         on_end(end, info);
-      });
+      },
+      deadline);
 }
 
-void RouterClient::Info(const boost::asio::any_io_executor& strand, const CallMetadata& metadata,
-                        OnEnd<v1::ServerInfo> on_end) {
+RouterClient::Pending RouterClient::Info(const boost::asio::any_io_executor& strand,
+                                         const CallMetadata& metadata,
+                                         OnEnd<v1::ServerInfo> on_end) {
   std::optional<v1::ServerInfo> known;
   {
     const std::lock_guard lock(mutex_);
-    if (std::chrono::steady_clock::now() - info_at_ < kInfoAge) known = info_;
+    // The router may refuse another token.
+    const bool is_for_it = info_token_ == TokenOf(metadata);
+    if (is_for_it && std::chrono::steady_clock::now() - info_at_ < kInfoAge) known = info_;
   }
   if (!known.has_value()) return AskInfo(strand, metadata, std::move(on_end));
   on_end(CallEnd(), *known);
+  return nullptr;
 }
 
 }  // namespace tandem::gateway

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,18 +38,26 @@ class RouterClient {
                                            const CallMetadata& metadata, size_t choice,
                                            std::shared_ptr<StreamListener> listener);
 
+  // Unary calls have a deadline. They return the call, so that it can be given up.
+  using Pending = std::shared_ptr<PendingCall>;
   template <typename Response>
   using OnEnd = std::function<void(const CallEnd& end, const Response& response)>;
-  void Tokenize(const boost::asio::any_io_executor& strand, v1::TokenizeRequest request,
-                const CallMetadata& metadata, OnEnd<v1::TokenizeResponse> on_end);
-  void Detokenize(const boost::asio::any_io_executor& strand, v1::DetokenizeRequest request,
-                  const CallMetadata& metadata, OnEnd<v1::DetokenizeResponse> on_end);
+  Pending Tokenize(const boost::asio::any_io_executor& strand, v1::TokenizeRequest request,
+                   const CallMetadata& metadata, OnEnd<v1::TokenizeResponse> on_end);
+  Pending Detokenize(const boost::asio::any_io_executor& strand, v1::DetokenizeRequest request,
+                     const CallMetadata& metadata, OnEnd<v1::DetokenizeResponse> on_end);
   // Asks the router.
-  void AskInfo(const boost::asio::any_io_executor& strand, const CallMetadata& metadata,
+  Pending AskInfo(const boost::asio::any_io_executor& strand, const CallMetadata& metadata,
+                  OnEnd<v1::ServerInfo> on_end, std::chrono::seconds deadline = kUnaryDeadline);
+  // Gives an answer of the last seconds at once, if the router gave one to the same token, and
+  // returns null. Otherwise asks the router.
+  Pending Info(const boost::asio::any_io_executor& strand, const CallMetadata& metadata,
                OnEnd<v1::ServerInfo> on_end);
-  // Gives an answer of the last seconds at once, if there is one, and otherwise asks the router.
-  void Info(const boost::asio::any_io_executor& strand, const CallMetadata& metadata,
-            OnEnd<v1::ServerInfo> on_end);
+
+  // This process ends: unary calls end soon, those that come later too.
+  void CancelUnaryCalls();
+
+  static constexpr std::chrono::seconds kUnaryDeadline{30};
 
  private:
   struct Channel {
@@ -60,17 +69,23 @@ class RouterClient {
   void GiveBack(Channel* channel);
   std::unique_ptr<v1::Generation::Stub> NewStub() const;
   void Prepare(grpc::ClientContext* context, const CallMetadata& metadata) const;
-  // Makes a unary call with a deadline.
+  // The token that a call shows.
+  const std::string& TokenOf(const CallMetadata& metadata) const {
+    return router_.token.empty() ? metadata.token : router_.token;
+  }
   template <typename Request, typename Response>
-  void Call(const boost::asio::any_io_executor& strand, Request request,
-            const CallMetadata& metadata, typename UnaryCall<Request, Response>::Method method,
-            OnEnd<Response> on_end);
+  Pending Call(const boost::asio::any_io_executor& strand, Request request,
+               const CallMetadata& metadata, typename UnaryCall<Request, Response>::Method method,
+               OnEnd<Response> on_end, std::chrono::seconds deadline = kUnaryDeadline);
 
   const RouterAddress router_;
   const std::unique_ptr<v1::Generation::Stub> unary_stub_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Channel>> channels_;  // guarded by mutex_
+  std::set<PendingCall*> unary_calls_;              // guarded by mutex_
+  bool is_ending_ = false;                          // guarded by mutex_
   std::optional<v1::ServerInfo> info_;              // guarded by mutex_
+  std::string info_token_;                          // guarded by mutex_; the token that got info_
   std::chrono::steady_clock::time_point info_at_;   // guarded by mutex_
 };
 

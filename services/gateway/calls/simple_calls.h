@@ -8,25 +8,33 @@
 #include <string>
 #include <utility>
 
-#include "services/gateway/api/token_request.h"
+#include "services/gateway/api/requests/token_request.h"
 #include "services/gateway/calls/call_metadata.h"
 #include "services/gateway/calls/router_client.h"
 #include "services/gateway/http/exchange.h"
 
 namespace tandem::gateway {
 
-// The connection's end of a unary call. The call itself is not canceled when the client leaves: it
-// is short.
+// The connection's end of unary calls, one after the other.
 class SimpleExchange final : public Exchange {
  public:
   explicit SimpleExchange(std::shared_ptr<Reply> reply) : reply_(std::move(reply)) {}
 
-  void OnGone() override { reply_.reset(); }
+  void OnGone() override {
+    reply_.reset();
+    if (call_ != nullptr) call_->Cancel();
+  }
+  // The call that the client waits for. Null: it has ended at once.
+  void Wait(RouterClient::Pending call) {
+    if (call != nullptr) call_ = std::move(call);
+  }
+  bool is_over() const { return reply_ == nullptr; }
   // Null: nobody waits any more.
   std::shared_ptr<Reply> Take() { return std::exchange(reply_, nullptr); }
 
  private:
   std::shared_ptr<Reply> reply_;
+  RouterClient::Pending call_;
 };
 
 // Each function answers `reply`, at once or later, and returns the exchange.

@@ -31,6 +31,9 @@ class AnswerBuffer {
   bool is_writing() const { return is_writing_; }
   // Whether there is something for the next write.
   bool has_more() const { return !next_.empty(); }
+  // What a write without waiting may take now, and what it took. PRECOND: no write is under way.
+  std::string_view next() const { return next_; }
+  void Skip(size_t count) { next_.erase(0, count); }
   size_t waiting_bytes() const { return next_.size() + written_.size(); }
 
   // Returns what the next write takes. It stays until AfterWrite. PRECOND: no write is under way.

@@ -7,16 +7,22 @@
 #include <functional>
 #include <memory>
 
-#include "services/gateway/http/http_limits.h"
 #include "services/gateway/http/http_service.h"
+#include "services/gateway/limits/byte_budget.h"
+#include "services/gateway/limits/http_limits.h"
+#include "services/gateway/limits/lane.h"
 
 namespace tandem::gateway {
 
 // What all connections share. It outlives them.
 struct ConnectionContext {
-  const HttpLimits& limits;
+  ConnectionContext(const HttpLimits& of_all, HttpService* of_requests)
+      : limits(of_all), service(*of_requests), budget(of_all.all_held_bytes) {}
+
+  const HttpLimits limits;
   HttpService& service;
-  BodyBudget& bodies;
+  ByteBudget budget;
+  Lane large_bodies;
 };
 
 // A connection keeps itself alive until it waits for nothing more. It always reads while it has
@@ -38,7 +44,7 @@ class Connection {
 // by the destructor.
 std::shared_ptr<Connection> MakeConnection(boost::asio::ip::tcp::socket socket,
                                            const std::shared_ptr<boost::asio::ssl::context>& tls,
-                                           const ConnectionContext& context,
+                                           ConnectionContext& context,
                                            std::function<void()> on_closed);
 
 }  // namespace tandem::gateway

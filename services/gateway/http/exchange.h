@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "services/gateway/http/http_message.h"
 
 namespace tandem::gateway {
@@ -24,6 +25,9 @@ class Reply {
 
   // The whole answer.
   virtual void Send(HttpAnswer answer) = 0;
+  // Counts bytes of a whole answer that is being collected. RESOURCE_EXHAUSTED: the answer is too
+  // large. UNAVAILABLE: all exchanges together hold too much. The bytes then do not count.
+  virtual absl::Status Keep(size_t bytes) = 0;
 
   // Begins an answer with status 200 in pieces, as server-sent events.
   virtual void BeginStream() = 0;

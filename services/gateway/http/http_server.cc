@@ -41,9 +41,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
       : io_(io),
         acceptor_(asio::make_strand(io)),
         pause_(acceptor_.get_executor()),
-        limits_(limits),
-        service_(service),
-        bodies_(limits.all_body_bytes) {
+        context_(std::make_unique<ConnectionContext>(limits, service)) {
     if (tls != nullptr) tls_.emplace(std::move(tls));
   }
 
@@ -99,16 +97,15 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   void Begin(tcp::socket socket) {
     error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
-    if (num_connections() >= limits_.connections) return TurnAway(std::move(socket));
+    if (num_connections() >= context_->limits.connections) return TurnAway(std::move(socket));
     std::shared_ptr<asio::ssl::context> tls;
     if (tls_.has_value()) {
       tls = tls_->Current();
       if (tls == nullptr) return;
     }
     const uint64_t number = ++last_number_;
-    const ConnectionContext context{limits_, *service_, bodies_};
     const auto connection =
-        MakeConnection(std::move(socket), tls, context, [self = shared_from_this(), number] {
+        MakeConnection(std::move(socket), tls, *context_, [self = shared_from_this(), number] {
           const std::lock_guard lock(self->mutex_);
           self->connections_.erase(number);
         });
@@ -123,7 +120,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   void TurnAway(tcp::socket socket) {
     ++num_turned_away_;
     if (!tls_.has_value()) {
-      const HttpAnswer answer = service_->ErrorAnswer(503, "too many connections are open");
+      const HttpAnswer answer = context_->service.ErrorAnswer(503, "too many connections are open");
       const std::string text = AnswerHead(answer, "", false) + answer.body;
       error_code ignored;
       socket.non_blocking(true, ignored);
@@ -132,7 +129,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     }
     if (const double now = MonotonicSeconds(); now >= logged_at_ + kTurnedAwayLogSeconds) {
       spdlog::warn("connections: {} turned away: --max-connections is {}",
-                   num_turned_away_ - num_logged_, limits_.connections);
+                   num_turned_away_ - num_logged_, context_->limits.connections);
       num_logged_ = num_turned_away_;
       logged_at_ = now;
     }
@@ -149,9 +146,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   asio::io_context& io_;
   tcp::acceptor acceptor_;
   asio::steady_timer pause_;
-  const HttpLimits limits_;
-  HttpService* const service_;
-  BodyBudget bodies_;
+  const std::unique_ptr<ConnectionContext> context_;
   std::optional<TlsContexts> tls_;
   uint64_t last_number_ = 0;
   uint64_t num_turned_away_ = 0;

@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "common/rpc/address.h"
 #include "common/security/tls_files.h"
-#include "services/gateway/http/http_limits.h"
 #include "services/gateway/http/http_service.h"
+#include "services/gateway/limits/http_limits.h"
 
 namespace tandem::gateway {
 

@@ -34,7 +34,7 @@ struct RequestReader::Impl {
   // reserves the length that the client announces.
   struct GrowingBody {
     struct value_type {  // NOLINT(readability-identifier-naming): Beast wants this name
-      BodyBudget* budget = nullptr;
+      ByteLease lease;
       std::string text;
       bool is_over_budget = false;
     };
@@ -50,7 +50,7 @@ struct RequestReader::Impl {
       size_t put(const Buffers& buffers, error_code& error) {
         error = {};
         const size_t bytes = beast::buffer_bytes(buffers);
-        if (!body_.budget->Take(bytes)) {
+        if (!body_.lease.Take(bytes)) {
           body_.is_over_budget = true;
           error = http::error::buffer_overflow;
           return 0;
@@ -95,13 +95,11 @@ const char* FaultOfHead(const Parser& parser) {
 
 }  // namespace
 
-RequestReader::RequestReader(const HttpLimits& limits, BodyBudget* budget)
+RequestReader::RequestReader(const HttpLimits& limits, ByteBudget* budget)
     // Chunks have headers of their own, for which the buffer is the limit.
     : limits_(limits), budget_(budget), impl_(std::make_unique<Impl>(2 * limits.header_bytes)) {}
 
-RequestReader::~RequestReader() {
-  if (impl_->parser.has_value()) budget_->GiveBack(impl_->parser->get().body().text.size());
-}
+RequestReader::~RequestReader() = default;
 
 size_t RequestReader::free_bytes() const { return impl_->buffer.max_size() - impl_->buffer.size(); }
 
@@ -125,7 +123,7 @@ RequestReader::State RequestReader::Parse() {
     impl_->parser.emplace();
     impl_->parser->header_limit(limits_.header_bytes);
     impl_->parser->body_limit(limits_.body_bytes);
-    impl_->parser->get().body().budget = budget_;
+    impl_->parser->get().body().lease = ByteLease(budget_, limits_.share_bytes);
   }
   Impl::Parser& parser = *impl_->parser;
   if (state_ == State::kIdle) state_ = State::kHead;
@@ -156,12 +154,11 @@ RequestReader::State RequestReader::Parse() {
     return Fail(413, "the body has more than " + std::to_string(limits_.body_bytes) + " bytes");
   }
   if (error && parser.get().body().is_over_budget) {
-    return Fail(503, "too many bytes of requests arrive at the same time");
+    return Fail(503, "the server holds too many bytes of requests and answers");
   }
   if (error) return Fail(400, "the request is no valid HTTP/1.1: " + error.message());
   if (parser.is_done()) {
     request_.body = std::move(parser.get().body().text);
-    budget_->GiveBack(request_.body.size());
     parser.get().body().text.clear();
     state_ = State::kWhole;
   }
@@ -182,6 +179,19 @@ void RequestReader::OnHead() {
   speaks_old_http_ = parser.get().version() < 11;
   expects_continue_ = beast::iequals(parser.get()[http::field::expect], "100-continue");
   state_ = State::kBody;
+}
+
+uint64_t RequestReader::body_bytes() const {
+  return impl_->parser.has_value() ? impl_->parser->get().body().lease.bytes() : 0;
+}
+
+ByteLease RequestReader::TakeLease() { return std::move(impl_->parser->get().body().lease); }
+
+void RequestReader::GiveUp() {
+  impl_->parser.reset();
+  impl_->buffer.clear();
+  impl_->buffer.shrink_to_fit();
+  request_ = {};
 }
 
 HttpRequest RequestReader::Take() {

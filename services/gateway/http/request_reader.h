@@ -8,8 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "services/gateway/http/http_limits.h"
 #include "services/gateway/http/http_message.h"
+#include "services/gateway/limits/byte_budget.h"
+#include "services/gateway/limits/http_limits.h"
 
 namespace tandem::gateway {
 
@@ -17,7 +18,7 @@ namespace tandem::gateway {
 // that clients announce reserve nothing, and bodies in chunks have the same limits as others.
 class RequestReader {
  public:
-  RequestReader(const HttpLimits& limits, BodyBudget* budget);
+  RequestReader(const HttpLimits& limits, ByteBudget* budget);
   ~RequestReader();
   RequestReader(const RequestReader&) = delete;
   RequestReader& operator=(const RequestReader&) = delete;
@@ -45,8 +46,14 @@ class RequestReader {
   // The client waits for `100 Continue` before it sends the body.
   bool expects_continue() const { return expects_continue_; }
 
+  // The part of the present body that is there.
+  uint64_t body_bytes() const;
+  // Takes the bytes that the body holds, which otherwise count only until Take.
+  ByteLease TakeLease();
   // Takes the request, and begins with the next one.
   HttpRequest Take();
+  // Forgets everything. What is put from now on does not matter.
+  void GiveUp();
 
   // Valid in kFailed: the status and the message of the answer.
   struct Fault {
@@ -65,7 +72,7 @@ class RequestReader {
   State Fail(int status, std::string message);
 
   const HttpLimits& limits_;
-  BodyBudget* const budget_;
+  ByteBudget* const budget_;
   std::unique_ptr<Impl> impl_;
   State state_ = State::kIdle;
   HttpRequest request_;

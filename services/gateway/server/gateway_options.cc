@@ -15,11 +15,13 @@ std::optional<int> ParseCommandLine(int argc, char** argv, GatewayOptions* optio
   parser.Bind("--admin", &options->admin);
   parser.Bind("--max-header-bytes", &options->limits.header_bytes);
   parser.Bind("--max-body-bytes", &options->limits.body_bytes);
-  parser.Bind("--max-arriving-bytes", &options->limits.all_body_bytes);
+  parser.Bind("--max-answer-bytes", &options->limits.answer_bytes);
+  parser.Bind("--max-held-bytes", &options->limits.all_held_bytes);
   parser.Bind("--max-connections", &options->limits.connections);
   parser.Bind("--request-seconds", &options->limits.request_seconds);
   parser.Bind("--idle-seconds", &options->limits.idle_seconds);
   parser.Bind("--write-seconds", &options->limits.write_seconds);
+  parser.Bind("--min-body-rate", &options->limits.body_rate);
   parser.Bind("--drain-seconds", &options->drain_seconds);
   parser.Bind("--tls-certificate", &options->security.tls.certificate);
   parser.Bind("--tls-key", &options->security.tls.key);

@@ -7,7 +7,7 @@
 
 #include "common/log/log.h"
 #include "common/security/server_security.h"
-#include "services/gateway/http/http_limits.h"
+#include "services/gateway/limits/http_limits.h"
 
 namespace tandem::gateway {
 

@@ -89,12 +89,14 @@ absl::StatusOr<RouterLink> LinkOf(const GatewayOptions& options, const Address& 
 // Ends the server in order when signals come.
 class Drain {
  public:
-  Drain(asio::io_context& io, double seconds, Routes* routes, HttpServer* server)
+  Drain(asio::io_context& io, double seconds, Routes* routes, RouterClient* router,
+        HttpServer* server)
       : strand_(asio::make_strand(io)),
         signals_(strand_, SIGTERM, SIGINT),
         timer_(strand_),
         seconds_(seconds),
         routes_(routes),
+        router_(router),
         server_(server) {
     signals_.async_wait([this](const auto& error, int) {
       if (!error) Begin();
@@ -108,15 +110,21 @@ class Drain {
     server_->Drain();
     // The timer and the signals must not keep the process alive when the last connection ends.
     signals_.async_wait([this](const auto& error, int) {
-      if (!error) server_->Close();
+      if (!error) End();
     });
     timer_.expires_after(std::chrono::nanoseconds(static_cast<int64_t>(seconds_ * 1e9)));
     timer_.async_wait([this](const auto& error) {
-      if (!error) server_->Close();
+      if (!error) End();
       boost::system::error_code ignored;
       signals_.cancel(ignored);
     });
     Watch();
+  }
+
+  // Does not wait any longer.
+  void End() {
+    server_->Close();
+    router_->CancelUnaryCalls();
   }
 
   // Looks whether connections are left.
@@ -135,6 +143,7 @@ class Drain {
   std::optional<asio::steady_timer> watch_;
   const double seconds_;
   Routes* const routes_;
+  RouterClient* const router_;
   HttpServer* const server_;
 };
 
@@ -175,7 +184,7 @@ absl::Status RunGateway(const GatewayOptions& options,
         admin, AdminServer::Start(*places.admin, std::move(pages), AdminLimits(), security));
     spdlog::info("metrics: {}/metrics", admin->url());
   }
-  Drain drain(io, options.drain_seconds, &routes, server.get());
+  Drain drain(io, options.drain_seconds, &routes, &router, server.get());
   on_listening(address);
   std::thread second([&io] { io.run(); });
   io.run();
