@@ -12,6 +12,7 @@ find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(EDITLINE IMPORTED_TARGET libedit)  # not required: tandem chat works without it
 # The CMake package of prometheus-cpp would also require the libraries of its HTTP parts, which are not used here.
 pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
 if(TANDEM_BUILD_TESTS)

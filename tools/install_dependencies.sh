@@ -8,6 +8,7 @@ packages=(
   libgrpc++-dev libgrpc-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev
   libboost-dev libboost-context-dev libgtest-dev libgmock-dev libhwy-dev
   nlohmann-json3-dev libspdlog-dev libcli11-dev libpcre2-dev libutf8proc-dev libssl-dev openssl prometheus-cpp-dev
+  libedit-dev
   python3 python3-venv libnss-wrapper zstd
 )
 if [ "${1:-}" = "--with-checks" ]; then
@@ -15,6 +16,8 @@ if [ "${1:-}" = "--with-checks" ]; then
     buildah podman runc debootstrap systemd golang-go)
   # A browser for the tests of the live page. Ubuntu has no package of one.
   if grep -qx 'ID=debian' /etc/os-release; then packages+=(chromium fonts-dejavu-core); fi
+  # The npm package of OpenAI tests the gateway.
+  command -v npm >/dev/null || packages+=(nodejs npm)
 fi
 
 # Chat templates are compiled with cargo 1.75 or newer. Debian 12 has such a cargo under another name.

@@ -18,6 +18,10 @@ std::string_view ProgramName(Program program) {
       return "tandem serve";
     case Program::kGenerate:
       return "tandem generate";
+    case Program::kChat:
+      return "tandem chat";
+    case Program::kBatch:
+      return "tandem batch";
     case Program::kBench:
       return "tandem bench";
     case Program::kBenchServe:

@@ -19,6 +19,8 @@ enum class Program : uint8_t {
   kGateway,
   kServe,
   kGenerate,
+  kChat,
+  kBatch,
   kBench,
   kBenchServe,
   kTokenize,
@@ -29,7 +31,7 @@ enum class Program : uint8_t {
   kIndexBuild,
   kDrafterCommand,
 };
-inline constexpr int kNumPrograms = 15;
+inline constexpr int kNumPrograms = 17;
 
 // Returns, for example, "tandem-router", or "tandem bench serve" for a command.
 std::string_view ProgramName(Program program);

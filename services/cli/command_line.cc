@@ -19,6 +19,8 @@ Usage: tandem COMMAND [OPTIONS]
 Commands:
   serve        start the router and its two workers, keep them running, serve until Ctrl-C
   generate     stream the completion of a prompt, with each token in the color of its source
+  chat         hold a conversation
+  batch        answer the lines of a file in OpenAI's batch format
   bench        measure speedup and acceptance over prompts and draft lengths
   bench serve  put the load of many clients on a server: throughput, latencies, limits
   tokenize     print the token ids of a text
@@ -54,6 +56,8 @@ struct CommandEntry {
 constexpr CommandEntry kCommands[] = {
     {"serve", ParseAs<ParseServe>},
     {"generate", ParseAs<ParseGenerate>},
+    {"chat", ParseAs<ParseChat>},
+    {"batch", ParseAs<ParseBatch>},
     {"bench", ParseAs<ParseBench>},
     {"tokenize", ParseAs<ParseTokenize>},
     {"info", ParseAs<ParseInfo>},

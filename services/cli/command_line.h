@@ -6,8 +6,10 @@
 #include <variant>
 #include <vector>
 
+#include "services/cli/batch/batch_options.h"
 #include "services/cli/bench/bench_options.h"
 #include "services/cli/bench/serve/bench_serve_options.h"
+#include "services/cli/chat/chat_options.h"
 #include "services/cli/commands/generate_options.h"
 #include "services/cli/commands/healthcheck_command.h"
 #include "services/cli/commands/inspect_command.h"
@@ -20,9 +22,10 @@
 
 namespace tandem::cli {
 
-using Command = std::variant<ShowText, UsageError, ServeArguments, GenerateOptions, BenchOptions,
-                             BenchServeOptions, TokenizeOptions, InfoArguments, TopOptions,
-                             HealthcheckOptions, DoctorOptions, IndexOptions, DrafterOptions>;
+using Command =
+    std::variant<ShowText, UsageError, ServeArguments, GenerateOptions, ChatOptions, BatchOptions,
+                 BenchOptions, BenchServeOptions, TokenizeOptions, InfoArguments, TopOptions,
+                 HealthcheckOptions, DoctorOptions, IndexOptions, DrafterOptions>;
 
 // `arguments` do not include the program's name. A missing option is taken from its environment
 // variable if that variable is set and not empty (--top-p from TANDEM_TOP_P, --connect from

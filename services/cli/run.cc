@@ -3,8 +3,10 @@
 #include <variant>
 
 #include "absl/strings/str_join.h"
+#include "services/cli/batch/batch_command.h"
 #include "services/cli/bench/bench_command.h"
 #include "services/cli/bench/serve/bench_serve_command.h"
+#include "services/cli/chat/chat_command.h"
 #include "services/cli/command_line.h"
 #include "services/cli/commands/generate_command.h"
 #include "services/cli/commands/healthcheck_command.h"
@@ -34,6 +36,8 @@ struct Runner {
     return Serve(serve.server, serve.color, console);
   }
   int operator()(const GenerateOptions& options) const { return Generate(options, console); }
+  int operator()(const ChatOptions& options) const { return Chat(options, console); }
+  int operator()(const BatchOptions& options) const { return Batch(options, console); }
   int operator()(const BenchOptions& options) const {
     return Bench(options, "tandem " + absl::StrJoin(arguments, " "), console);
   }

@@ -333,6 +333,34 @@ TEST(CommandLineTest, BadValuesNameTheirOption) {
   EXPECT_THAT(UsageMessage({}), HasSubstr("a command is needed"));
 }
 
+TEST(CommandLineTest, ChatTakesTheRequestAndItsOwnOptions) {
+  const auto options = MustParse<ChatOptions>(
+      {"chat", "--system", "Be brief.", "--template-kwargs", R"({"a": 1})", "--temperature", "0.5",
+       "--drafter", "suffix", "--no-history", "--color", "never", "--connect", "127.0.0.1:1"});
+  EXPECT_EQ(options.settings.system, "Be brief.");
+  EXPECT_EQ(options.settings.template_kwargs, R"({"a": 1})");
+  EXPECT_FLOAT_EQ(options.settings.request.sampling_params().temperature(), 0.5F);
+  EXPECT_EQ(options.settings.request.speculation().drafter(), "suffix");
+  EXPECT_EQ(options.settings.color, ColorMode::kNever);
+  EXPECT_TRUE(options.no_history);
+  EXPECT_EQ(options.session.connect, "127.0.0.1:1");
+  EXPECT_THAT(UsageMessage({"chat", "--template-kwargs", "[]"}), HasSubstr("a JSON object"));
+  EXPECT_THAT(UsageMessage({"chat", "--prediction", "x"}), HasSubstr("--prediction"));
+}
+
+TEST(CommandLineTest, BatchNeedsTwoFiles) {
+  const auto options =
+      MustParse<BatchOptions>({"batch", "in", "--output", "out", "--concurrency", "3"});
+  EXPECT_EQ(options.input, "in");
+  EXPECT_EQ(options.output, "out");
+  EXPECT_EQ(options.concurrency, 3);
+  EXPECT_EQ(MustParse<BatchOptions>({"batch", "in", "--output", "out"}).concurrency, 0);
+  EXPECT_THAT(UsageMessage({"batch", "in"}), HasSubstr("--output"));
+  EXPECT_THAT(UsageMessage({"batch", "--output", "out"}), HasSubstr("FILE"));
+  EXPECT_THAT(UsageMessage({"batch", "in", "--output", "out", "--concurrency", "0"}),
+              HasSubstr("from 1 to 256"));
+}
+
 TEST(CommandLineTest, BenchTakesLists) {
   const auto options = MustParse<BenchOptions>(
       {"bench", "--draft-lengths", "1,3", "--modes", "sampled", "--pairs", "4", "--json", "out"});
@@ -416,8 +444,15 @@ TEST(CommandLineTest, HelpIsGroupedAndStatesTheEnvironmentRuleOnce) {
 }
 
 TEST(CommandLineTest, TheShortHelpHasFiveOptionsAndSaysHowToSeeTheRest) {
-  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
-           {"serve"}, {"generate"}, {"bench"}, {"bench", "serve"}, {"tokenize"}, {"info"}}) {
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"serve"},
+                                             {"generate"},
+                                             {"chat"},
+                                             {"batch"},
+                                             {"bench"},
+                                             {"bench", "serve"},
+                                             {"tokenize"},
+                                             {"info"}}) {
     std::vector<std::string> arguments = {"help"};
     arguments.insert(arguments.end(), command.begin(), command.end());
     const std::string help = HelpText(arguments);

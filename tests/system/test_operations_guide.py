@@ -23,7 +23,8 @@ GUIDE = harness.SOURCE_DIR / "docs" / "operations.md"
 API = harness.SOURCE_DIR / "docs" / "api.md"
 # Names of sets of programs in the column that says which programs take a flag. A set stands for all of its programs or is not used.
 SETS = {"workers": ["tandem-verifier", "tandem-draft"],
-        "clients": ["tandem generate", "tandem bench", "tandem bench serve", "tandem tokenize", "tandem info"]}
+        "clients": ["tandem generate", "tandem chat", "tandem batch", "tandem bench", "tandem bench serve", "tandem tokenize",
+                    "tandem info"]}
 
 # The limits in docs/api.md: the flag, the limit, and what a default of 0 means.
 LIMITS = [
@@ -198,9 +199,9 @@ def test_the_limits_of_the_api_are_those_of_the_table_of_flags():
     assert text[begin:end] == made, "TANDEM_UPDATE_DOCS=1 writes the tables again"
 
 
-PROGRAMS = ["tandem-router", "tandem-verifier", "tandem-draft", "tandem-gateway", "tandem serve", "tandem generate", "tandem bench",
-            "tandem bench serve", "tandem tokenize", "tandem info", "tandem top", "tandem healthcheck", "tandem doctor",
-            "tandem index build", "tandem drafter"]
+PROGRAMS = ["tandem-router", "tandem-verifier", "tandem-draft", "tandem-gateway", "tandem serve", "tandem generate", "tandem chat",
+            "tandem batch", "tandem bench", "tandem bench serve", "tandem tokenize", "tandem info", "tandem top",
+            "tandem healthcheck", "tandem doctor", "tandem index build", "tandem drafter"]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -80,6 +80,14 @@ absl::StatusOr<std::vector<int32_t>> GenerationClient::Tokenize(const std::strin
   return std::vector<int32_t>(response.ids().begin(), response.ids().end());
 }
 
+absl::StatusOr<v1::TokenizeResponse> GenerationClient::Render(const v1::Chat& chat) {
+  v1::TokenizeRequest request;
+  *request.mutable_chat() = chat;
+  v1::TokenizeResponse response;
+  TANDEM_RETURN_IF_ERROR(impl_->Call(&v1::Generation::Stub::Tokenize, request, &response));
+  return response;
+}
+
 absl::StatusOr<std::string> GenerationClient::Detokenize(const std::vector<int32_t>& ids,
                                                          bool skip_special_tokens) {
   v1::DetokenizeRequest request;
@@ -100,6 +108,11 @@ absl::StatusOr<v1::ServerInfo> GenerationClient::GetServerInfo() {
 void GenerationClient::Cancel() {
   const std::lock_guard lock(impl_->mutex);
   impl_->canceled = true;
+  if (impl_->running != nullptr) impl_->running->TryCancel();
+}
+
+void GenerationClient::CancelRunning() {
+  const std::lock_guard lock(impl_->mutex);
   if (impl_->running != nullptr) impl_->running->TryCancel();
 }
 

@@ -34,11 +34,15 @@ class GenerationClient {
                                                 const OnMessage& on_message);
 
   absl::StatusOr<std::vector<int32_t>> Tokenize(const std::string& text, bool add_special_tokens);
+  // Returns the prompt that the model's chat template makes of the conversation, and its tokens.
+  absl::StatusOr<v1::TokenizeResponse> Render(const v1::Chat& chat);
   absl::StatusOr<std::string> Detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens);
   absl::StatusOr<v1::ServerInfo> GetServerInfo();
 
   // Ends the running Generate, and every later one, with CANCELLED.
   void Cancel();
+  // Ends the running Generate, if there is one, with CANCELLED.
+  void CancelRunning();
   bool canceled() const;
 
   const std::string& address() const;

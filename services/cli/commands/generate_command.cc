@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -18,7 +17,8 @@
 #include "services/cli/commands/comparison.h"
 #include "services/cli/commands/race.h"
 #include "services/cli/commands/summary.h"
-#include "services/cli/commands/text_attribution.h"
+#include "services/cli/stream/text_attribution.h"
+#include "services/cli/stream/token_printer.h"
 #include "services/cli/terminal/errors.h"
 #include "services/cli/terminal/terminal_size.h"
 #include "services/cli/terminal/text_file.h"
@@ -43,57 +43,6 @@ absl::StatusOr<std::string> ReadPrompt(const GenerateOptions& options, Console& 
   if (prompt.empty()) return InvalidArgument("prompt: is empty");
   return prompt;
 }
-
-// Writes text when it arrives, colored by source.
-class TokenPrinter {
- public:
-  TokenPrinter(const GenerateOptions& options, GenerationClient& client, Console& console)
-      : console_(console),
-        palette_(WantsColor(options.color, console.out_is_terminal)),
-        token_text_([this, &client,
-                     skip = !options.request.sampling_params().has_skip_special_tokens() ||
-                            options.request.sampling_params().skip_special_tokens()](int32_t id) {
-          return TokenText(client, id, skip);
-        }),
-        may_be_held_back_(options.request.sampling_params().stop_size() > 0),
-        attribution_(NewAttribution()) {}
-
-  // Returns false when nobody reads the output any more.
-  bool Print(const v1::GenerateResponse& message) {
-    if (palette_.color()) {
-      for (const TextSpan& span : attribution_.Add(message)) {
-        console_.out << palette_.Source(span.source, Visible(span.text));
-      }
-    } else {
-      console_.out << Visible(message.text());
-    }
-    console_.out.flush();
-    return console_.out.good();
-  }
-
-  const Palette& palette() const { return palette_; }
-  // Finds the colors of another stream of the same request.
-  TextAttribution NewAttribution() const { return {token_text_, may_be_held_back_}; }
-
- private:
-  std::string Visible(const std::string& text) const {
-    return console_.out_is_terminal ? VisibleText(text) : text;
-  }
-
-  std::string TokenText(GenerationClient& client, int32_t id, bool skip_special_tokens) {
-    const auto known = texts_.find(id);
-    if (known != texts_.end()) return known->second;
-    const auto text = client.Detokenize({id}, skip_special_tokens);
-    return texts_[id] = text.ok() ? *text : "";  // a failure affects only the color
-  }
-
-  Console& console_;
-  Palette palette_;
-  std::map<int32_t, std::string> texts_;
-  const TextAttribution::TokenText token_text_;
-  const bool may_be_held_back_;
-  TextAttribution attribution_;
-};
 
 // Runs one side of a race. Colors are found after the stream, because they may take calls.
 absl::StatusOr<RaceLane> Record(const std::string& title, const v1::GenerateRequest& request,
@@ -188,7 +137,11 @@ int Generate(const GenerateOptions& options, Console& console) {
 
   v1::GenerateRequest request = options.request;
   request.set_prompt(*prompt);
-  TokenPrinter printer(options, client, console);
+  const v1::SamplingParams& sampling = request.sampling_params();
+  TokenTexts texts(client, !sampling.has_skip_special_tokens() || sampling.skip_special_tokens());
+  TokenPrinter printer({.color = WantsColor(options.color, console.out_is_terminal),
+                        .may_be_held_back = sampling.stop_size() > 0},
+                       texts, console);
   if (!options.json) {
     if (printer.palette().color()) console.err << printer.palette().Legend() << "\n\n";
     console.err.flush();

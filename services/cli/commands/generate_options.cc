@@ -29,7 +29,6 @@ absl::Status AddLogitBias(const std::string& text, v1::SamplingParams* params) {
   return InvalidArgument("--logit-bias: got \"" + text + "\", want ID=B such as 42=-1.5");
 }
 
-// The setters leave a field unset if its flag is not given.
 void BindSampling(FlagParser& parser, v1::SamplingParams* params) {
   parser.OnValue<float>("--temperature", [=](float v) { params->set_temperature(v); });
   parser.OnValue<float>("--top-p", [=](float v) { params->set_top_p(v); });
@@ -69,11 +68,6 @@ void BindSpeculation(FlagParser& parser, v1::SpeculationParams* params, ServerOp
       if (IsSelfDrafter(v)) server.self_drafter = v;
     }
   });
-  parser.OnText("--prediction", [=](const std::string& path) -> absl::Status {
-    TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadTextFile("--prediction", path));
-    params->mutable_prediction()->set_text(text);
-    return absl::OkStatus();
-  });
   parser.OnValue<float>("--draft-temperature",
                         [=](float v) { params->mutable_draft_sampling()->set_temperature(v); });
   parser.OnValue<int32_t>("--draft-top-k",
@@ -98,9 +92,12 @@ void BindGenerate(FlagParser& parser, GenerateOptions& options) {
   parser.OnValue<bool>("--no-skip-special", [=](bool v) { params->set_skip_special_tokens(!v); });
   parser.OnValue<int32_t>("--logprobs", [=](int32_t v) { params->set_logprobs(v); });
   BindColor(parser, options.color);
-  BindSampling(parser, params);
-  BindStops(parser, params);
-  BindSpeculation(parser, request->mutable_speculation(), options.session.server);
+  BindRequest(parser, request, options.session.server);
+  parser.OnText("--prediction", [=](const std::string& path) -> absl::Status {
+    TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadTextFile("--prediction", path));
+    request->mutable_speculation()->mutable_prediction()->set_text(text);
+    return absl::OkStatus();
+  });
   BindSession(parser, options.session);
 }
 
@@ -122,6 +119,12 @@ std::string CheckGenerate(const FlagParser& parser, GenerateOptions& options) {
 }
 
 }  // namespace
+
+void BindRequest(FlagParser& parser, v1::GenerateRequest* request, ServerOptions& server) {
+  BindSampling(parser, request->mutable_sampling_params());
+  BindStops(parser, request->mutable_sampling_params());
+  BindSpeculation(parser, request->mutable_speculation(), server);
+}
 
 Parsed<GenerateOptions> ParseGenerate(std::vector<std::string> arguments) {
   return ParseOptions<GenerateOptions>(Program::kGenerate,

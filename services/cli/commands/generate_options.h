@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/flags/flag_parser.h"
 #include "services/cli/supervisor/server_session.h"
 #include "services/cli/terminal/palette.h"
 #include "services/cli/terminal/parsed.h"
@@ -24,6 +25,11 @@ struct GenerateOptions {
   bool json = false;
   ColorMode color = ColorMode::kAuto;
 };
+
+// Binds the flags about sampling, lengths, stops and drafting that a request can have. `server` is
+// the private server, which gets the drafter that the request names. The setters leave a field
+// unset if its flag is not given.
+void BindRequest(FlagParser& parser, v1::GenerateRequest* request, ServerOptions& server);
 
 // `arguments` are the arguments after the command's name.
 Parsed<GenerateOptions> ParseGenerate(std::vector<std::string> arguments);

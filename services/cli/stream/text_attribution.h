@@ -1,6 +1,6 @@
 // Finds the token that each piece of streamed text came from, so that the text can be colored.
-#ifndef TANDEM_SERVICES_CLI_COMMANDS_TEXT_ATTRIBUTION_H_
-#define TANDEM_SERVICES_CLI_COMMANDS_TEXT_ATTRIBUTION_H_
+#ifndef TANDEM_SERVICES_CLI_STREAM_TEXT_ATTRIBUTION_H_
+#define TANDEM_SERVICES_CLI_STREAM_TEXT_ATTRIBUTION_H_
 
 #include <cstdint>
 #include <deque>
@@ -55,4 +55,4 @@ class TextAttribution {
 
 }  // namespace tandem::cli
 
-#endif  // TANDEM_SERVICES_CLI_COMMANDS_TEXT_ATTRIBUTION_H_
+#endif  // TANDEM_SERVICES_CLI_STREAM_TEXT_ATTRIBUTION_H_

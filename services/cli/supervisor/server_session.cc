@@ -34,9 +34,7 @@ absl::StatusOr<std::unique_ptr<ServerSession>> ServerSession::Open(const Session
                             ClientSecurity::Open(options.security, options.connect));
     session->client_ = std::make_unique<GenerationClient>(options.connect, security);
   }
-  session->signals_.async_wait([session = session.get()](const auto& error, int) {
-    if (!error) session->OnSignal();
-  });
+  session->AwaitSignal();
   session->thread_ = std::thread([session = session.get()] { session->io_.run(); });
   if (session->supervisor_ != nullptr) {
     const absl::Status started = session->started_.get_future().get();
@@ -108,7 +106,20 @@ ServerSession::~ServerSession() {
   thread_.join();
 }
 
-void ServerSession::OnSignal() {
+void ServerSession::SetSignalHandler(SignalHandler handler) {
+  boost::asio::post(io_, [this, handler = std::move(handler)]() mutable {
+    signal_handler_ = std::move(handler);
+  });
+}
+
+void ServerSession::AwaitSignal() {
+  signals_.async_wait([this](const auto& error, int signal) {
+    if (!error) OnSignal(signal);
+  });
+}
+
+void ServerSession::OnSignal(int signal) {
+  if (signal_handler_ && signal_handler_(signal)) return AwaitSignal();
   if (interrupted_) {
     exit_when_stopped_ = true;
     if (supervisor_ == nullptr) _exit(kExitInterrupted);
@@ -118,9 +129,7 @@ void ServerSession::OnSignal() {
   interrupted_ = true;
   if (client_ != nullptr) client_->Cancel();
   if (supervisor_ != nullptr && !answered_) supervisor_->Stop();
-  signals_.async_wait([this](const auto& error, int) {
-    if (!error) OnSignal();
-  });
+  AwaitSignal();
 }
 
 void ServerSession::OnStopped(const absl::Status& status) {

@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <deque>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -30,7 +31,8 @@ struct SessionOptions {
 // request or after a failure. The server and its folder disappear with the session.
 //
 // The first Ctrl-C (or SIGTERM, SIGHUP) cancels the running call, and every later call returns
-// CANCELLED. The second one kills a private server and ends this process.
+// CANCELLED. The second one kills a private server and ends this process. A command that does
+// something else first sets a handler.
 class ServerSession {
  public:
   // CANCELLED: interrupted during the start.
@@ -39,6 +41,11 @@ class ServerSession {
   ~ServerSession();
   ServerSession(const ServerSession&) = delete;
   ServerSession& operator=(const ServerSession&) = delete;
+
+  // `handler` gets every later signal first, on another thread. If it returns true, the signal has
+  // no other effect. Null takes the handler away.
+  using SignalHandler = std::function<bool(int signal)>;
+  void SetSignalHandler(SignalHandler handler);
 
   GenerationClient& client() { return *client_; }
   // Returns the models of the private server. The paths are empty with --connect.
@@ -52,7 +59,8 @@ class ServerSession {
   absl::Status StartServer(const SessionOptions& session_options);
   absl::Status AwaitDrafter();
   // The functions below run on the io thread.
-  void OnSignal();
+  void AwaitSignal();
+  void OnSignal(int signal);
   void OnStopped(const absl::Status& status);
   void Answer(absl::Status status);
   void Log(const std::string& name, const std::string& line);
@@ -68,6 +76,7 @@ class ServerSession {
   boost::asio::io_context io_;
   boost::asio::signal_set signals_;
   std::unique_ptr<Supervisor> supervisor_;  // null with --connect
+  SignalHandler signal_handler_;            // used on the io thread
   bool answered_ = false;                   // started_ is set
   bool interrupted_ = false;
   bool exit_when_stopped_ = false;

@@ -265,6 +265,12 @@ TEST_F(CommandsTest, AServerThatDoesNotAnswerIsReported) {
   EXPECT_THAT(err_, StartsWith("error: nobody answers at unix:"));
 }
 
+TEST_F(CommandsTest, ChatNeedsAModelThatCanChat) {
+  EXPECT_EQ(Connected({"chat"}), kExitServerError);
+  EXPECT_THAT(err_, StartsWith("error: big cannot chat: "));
+  EXPECT_EQ(out_, "");
+}
+
 TEST_F(CommandsTest, TokenizePrintsIdsOrPieces) {
   EXPECT_EQ(Connected({"tokenize", "the king"}), kExitOk);
   EXPECT_EQ(out_, "9 1 2\n");

@@ -1,4 +1,4 @@
-#include "services/cli/commands/text_attribution.h"
+#include "services/cli/stream/text_attribution.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,77 @@
+#include "services/cli/batch/batch_line.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+#include "services/gateway/api/answers/json_text.h"
+
+namespace tandem::cli {
+
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr char kCompletionsUrl[] = "/v1/completions";
+constexpr char kChatUrl[] = "/v1/chat/completions";
+constexpr int kHttpOk = 200;
+
+OrderedJson ParseJson(std::string_view text) {
+  return OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+// Returns the text of a member. INVALID_ARGUMENT: it is missing, or is no text.
+absl::StatusOr<std::string> TextMember(const OrderedJson& json, const char* name) {
+  const auto found = json.find(name);
+  if (found == json.end()) return InvalidArgument(absl::StrCat(name, ": is missing"));
+  if (!found->is_string()) return InvalidArgument(absl::StrCat(name, ": must be a text"));
+  return found->get<std::string>();
+}
+
+}  // namespace
+
+absl::StatusOr<BatchLine> ParseBatchLine(std::string_view text) {
+  const OrderedJson json = ParseJson(text);
+  if (!json.is_object()) return InvalidArgument("the line is no JSON object");
+  BatchLine line;
+  TANDEM_ASSIGN_OR_RETURN(line.custom_id, TextMember(json, "custom_id"));
+  if (line.custom_id.empty()) return InvalidArgument("custom_id: is empty");
+  TANDEM_ASSIGN_OR_RETURN(const std::string method, TextMember(json, "method"));
+  if (method != "POST") return InvalidArgument("method: got \"" + method + "\", allowed: POST");
+  TANDEM_ASSIGN_OR_RETURN(const std::string url, TextMember(json, "url"));
+  line.is_chat = url == kChatUrl;
+  if (!line.is_chat && url != kCompletionsUrl) {
+    return InvalidArgument(
+        absl::StrCat("url: got \"", url, "\", allowed: ", kCompletionsUrl, " or ", kChatUrl));
+  }
+  const auto body = json.find("body");
+  if (body == json.end() || !body->is_object()) {
+    return InvalidArgument("body: must be a JSON object");
+  }
+  line.body = body->dump();
+  return line;
+}
+
+std::string BatchAnswerLine(const std::string& custom_id, const std::string& request_id,
+                            int http_status, const std::string& body) {
+  using gateway::JsonText;
+  return "{\"id\":" + JsonText("batch_req_" + request_id) +
+         ",\"custom_id\":" + JsonText(custom_id) +
+         ",\"response\":{\"status_code\":" + std::to_string(http_status) +
+         ",\"request_id\":" + JsonText(request_id) + ",\"body\":" + body + "},\"error\":null}\n";
+}
+
+absl::StatusOr<BatchAnswer> ParseBatchAnswer(std::string_view text) {
+  const OrderedJson json = ParseJson(text);
+  if (!json.is_object() || !json.contains("response")) {
+    return InvalidArgument("the line is no answer of a batch");
+  }
+  BatchAnswer answer;
+  TANDEM_ASSIGN_OR_RETURN(answer.custom_id, TextMember(json, "custom_id"));
+  const OrderedJson& response = json["response"];
+  answer.has_succeeded = response.is_object() && response.contains("status_code") &&
+                         response["status_code"] == kHttpOk;
+  return answer;
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,150 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "services/cli/batch/batch_input.h"
+#include "services/cli/batch/batch_line.h"
+#include "services/cli/batch/batch_output.h"
+#include "services/cli/batch/batch_progress.h"
+#include "tests/support/temp_dir.h"
+
+namespace tandem::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
+
+std::string Line(const std::string& custom_id) {
+  return R"({"custom_id": ")" + custom_id +
+         R"(", "method": "POST", "url": "/v1/completions", "body": {"z": 1, "a": [2.5, "ä"]}})";
+}
+
+class BatchFilesTest : public ::testing::Test {
+ protected:
+  void Write(const std::string& text) { std::ofstream(path_, std::ios::binary) << text; }
+  std::string Text() const {
+    std::ifstream file(path_);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  testing::TempDir dir_;
+  const std::string path_ = dir_ / "file.jsonl";
+};
+
+TEST(BatchLine, KeepsTheBodyAsItIs) {
+  const auto line = ParseBatchLine(Line("a"));
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->custom_id, "a");
+  EXPECT_FALSE(line->is_chat);
+  EXPECT_EQ(line->body, R"({"z":1,"a":[2.5,"ä"]})");
+}
+
+TEST(BatchLine, NamesWhatIsWrong) {
+  const std::vector<std::pair<std::string, std::string>> kCases = {
+      {"x", "the line is no JSON object"},
+      {"[]", "the line is no JSON object"},
+      {"{\"custom_id\": \"\xFF\"}", "the line is no JSON object"},
+      {"{}", "custom_id: is missing"},
+      {R"({"custom_id": 3})", "custom_id: must be a text"},
+      {R"({"custom_id": ""})", "custom_id: is empty"},
+      {R"({"custom_id": "a", "method": "GET"})", "method: got \"GET\", allowed: POST"},
+      {R"({"custom_id": "a", "method": "POST", "url": "/v1/embeddings"})",
+       "allowed: /v1/completions or /v1/chat/completions"},
+      {R"({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": 3})",
+       "body: must be a JSON object"},
+  };
+  for (const auto& [text, message] : kCases) {
+    EXPECT_THAT(std::string(ParseBatchLine(text).status().message()), HasSubstr(message)) << text;
+  }
+}
+
+TEST(BatchLine, AnswersComeBack) {
+  const std::string good = BatchAnswerLine("a \"b\"", "cmpl-1", 200, R"({"choices":[]})");
+  EXPECT_EQ(good,
+            "{\"id\":\"batch_req_cmpl-1\",\"custom_id\":\"a \\\"b\\\"\",\"response\":{"
+            "\"status_code\":200,\"request_id\":\"cmpl-1\",\"body\":{\"choices\":[]}},"
+            "\"error\":null}\n");
+  const auto answer = ParseBatchAnswer(good);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->custom_id, "a \"b\"");
+  EXPECT_TRUE(answer->has_succeeded);
+  EXPECT_FALSE(ParseBatchAnswer(BatchAnswerLine("a", "b", 400, "{}"))->has_succeeded);
+  EXPECT_FALSE(ParseBatchAnswer(R"({"custom_id": "a", "response": null})")->has_succeeded);
+  EXPECT_FALSE(ParseBatchAnswer(R"({"custom_id": "a"})").ok());
+}
+
+TEST_F(BatchFilesTest, InputHasLinesAndProblemsWithTheirNumbers) {
+  Write(Line("a") + "\n\nbad\n" + Line("b") + "\r\n" + Line("a") + "\n" + Line("c"));
+  const auto input = BatchInput::Open(path_);
+  ASSERT_TRUE(input.ok()) << input.status();
+  std::vector<std::string> ids;
+  for (const BatchInput::Entry& entry : (*input)->entries()) {
+    ids.push_back(entry.custom_id + std::to_string(entry.number));
+    const auto line = (*input)->Read(entry);
+    ASSERT_TRUE(line.ok()) << line.status();
+    EXPECT_EQ(line->custom_id, entry.custom_id);
+  }
+  EXPECT_THAT(ids, ElementsAre("a1", "b4", "c6"));
+  ASSERT_EQ((*input)->problems().size(), 2U);
+  EXPECT_EQ((*input)->problems()[0].number, 3);
+  EXPECT_EQ((*input)->problems()[1].number, 5);
+  EXPECT_EQ((*input)->problems()[1].message,
+            "custom_id: \"a\" is that of line 1, and only that line is sent");
+}
+
+TEST_F(BatchFilesTest, InputNoticesThatTheFileChanged) {
+  Write(Line("a") + "\n");
+  const auto input = BatchInput::Open(path_);
+  ASSERT_TRUE(input.ok());
+  Write(Line("b") + "\n");
+  EXPECT_THAT(std::string((*input)->Read((*input)->entries()[0]).status().message()),
+              HasSubstr("the file changed: line 1"));
+  EXPECT_FALSE(BatchInput::Open(path_ + ".none").ok());
+  EXPECT_FALSE(BatchInput::Open("/").ok());
+}
+
+TEST_F(BatchFilesTest, OutputKeepsWhatSucceeded) {
+  const std::string good = BatchAnswerLine("a", "1", 200, "{}");
+  Write(good + BatchAnswerLine("b", "2", 503, "{}") + BatchAnswerLine("c", "3", 200, "{}") +
+        "{\"half");
+  {
+    const auto output = BatchOutput::Open(path_);
+    ASSERT_TRUE(output.ok()) << output.status();
+    EXPECT_THAT((*output)->answered(), UnorderedElementsAre("a", "c"));
+    EXPECT_EQ(BatchOutput::Open(path_).status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_TRUE((*output)->Append(BatchAnswerLine("b", "4", 200, "{}")).ok());
+    EXPECT_TRUE((*output)->Sync().ok());
+  }
+  EXPECT_EQ(Text(),
+            good + BatchAnswerLine("c", "3", 200, "{}") + BatchAnswerLine("b", "4", 200, "{}"));
+  const auto again = BatchOutput::Open(path_);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_THAT((*again)->answered(), UnorderedElementsAre("a", "b", "c"));
+}
+
+TEST_F(BatchFilesTest, OutputLeavesAnotherFileAlone) {
+  Write("my diary\n" + BatchAnswerLine("b", "2", 503, "{}"));
+  const std::string before = Text();
+  EXPECT_THAT(std::string(BatchOutput::Open(path_).status().message()),
+              StartsWith("--output: line 1 of"));
+  EXPECT_EQ(Text(), before);
+}
+
+TEST(BatchProgress, SaysWhatIsDoneAndLeft) {
+  EXPECT_EQ(BatchProgressText({.lines = 10}, 0), "0 of 10 lines");
+  EXPECT_EQ(
+      BatchProgressText({.lines = 10, .earlier = 2, .answered = 4, .failed = 1, .tokens = 100}, 2),
+      "7 of 10 lines, 1 failed, 50 tokens/s, 2 s left");
+  EXPECT_EQ(BatchProgressText({.lines = 10000, .answered = 1, .tokens = 1}, 10),
+            "1 of 10000 lines, 0 tokens/s, 27.8 h left");
+  EXPECT_EQ(BatchProgressText({.lines = 5, .earlier = 5}, 1), "5 of 5 lines");
+}
+
+}  // namespace
+}  // namespace tandem::cli
