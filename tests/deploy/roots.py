@@ -12,7 +12,7 @@ BINARY_DIR = pathlib.Path(os.environ.get("TANDEM_BINARY_DIR", SOURCE_DIR / "buil
 HERE = SOURCE_DIR / "tests" / "deploy"
 DOCKERFILE = SOURCE_DIR / "deploy" / "container" / "Dockerfile"
 USER = 65532
-EXECUTABLES = ["tandem", "tandem-draft", "tandem-router", "tandem-verifier"]
+EXECUTABLES = ["tandem", "tandem-draft", "tandem-gateway", "tandem-router", "tandem-verifier"]
 SCRIPTS = ["tandem-healthcheck", "tandem-workers"]
 
 

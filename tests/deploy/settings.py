@@ -12,15 +12,15 @@ def flag_table():
 
 def known():
     """Returns the names of all variables."""
-    programs = ("tandem-router", "tandem-verifier", "tandem-draft", "tandem serve")
+    programs = ("tandem-router", "tandem-verifier", "tandem-draft", "tandem-gateway", "tandem serve")
     names = {flag["programs"][program] for flag in flag_table() for program in programs if program in flag["programs"]} - {""}
     assert {"TANDEM_INSECURE", "TANDEM_VERIFIER_MODEL"} <= names
     return names
 
 
-def drain_seconds():
-    """Returns the default time that streams have to finish under `tandem serve`."""
-    (flag,) = [flag for flag in flag_table() if flag["name"] == "--drain-seconds" and "tandem serve" in flag["programs"]]
+def drain_seconds(program="tandem serve"):
+    """Returns the default time that streams have to finish under a program."""
+    (flag,) = [flag for flag in flag_table() if flag["name"] == "--drain-seconds" and program in flag["programs"]]
     return int(flag["default"])
 
 

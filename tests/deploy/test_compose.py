@@ -58,7 +58,7 @@ def test_the_named_files_exist(compose):
 
 def test_ports_are_published_only_on_loopback(compose):
     published = [port for service in compose["services"].values() for port in service.get("ports", [])]
-    assert {port.split(":")[1] for port in published} == {"50051", "9464", "9090", "3000"}
+    assert {port.split(":")[1] for port in published} == {"50051", "8000", "9464", "9090", "3000"}
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
@@ -72,8 +72,9 @@ def test_every_service_is_confined(compose):
 
 
 def test_images_have_versions(compose):
+    built = {service["image"] for service in compose["services"].values() if "build" in service}
     for name, service in compose["services"].items():
-        assert "build" in service or re.fullmatch(r"docker\.io/[\w/-]+:v?\d+\.\d+\.\d+", service["image"]), name
+        assert service["image"] in built or re.fullmatch(r"docker\.io/[\w/-]+:v?\d+\.\d+\.\d+", service["image"]), name
 
 
 def test_settings_are_tandems_own(compose):
@@ -88,6 +89,25 @@ def test_settings_are_tandems_own(compose):
 def test_it_waits_longer_than_a_drain(compose):
     grace = compose["services"]["tandem"]["stop_grace_period"]
     assert int(grace.removesuffix("s")) >= settings.drain_seconds() + 15
+
+
+def test_a_gateway_is_there_if_asked_for(compose):
+    gateway = compose["services"]["gateway"]
+    assert gateway["profiles"] == ["http"]
+    assert [name for name, service in compose["services"].items() if "profiles" in service] == ["gateway"]
+    assert set(gateway["environment"]) <= settings.known() and gateway["image"] == compose["services"]["tandem"]["image"]
+    program, flag, router = gateway["command"]
+    host, port = router.split(":")
+    assert (program, flag, port) == ("tandem-gateway", "--connect", roots.dockerfile_environment()["TANDEM_LISTEN"].split(":")[1])
+    assert list(gateway["depends_on"]) == [host]
+    assert gateway["healthcheck"]["test"] == ["CMD", "tandem-healthcheck"]
+    (published,) = gateway["ports"]
+    assert published.split(":")[2] == roots.dockerfile_environment()["TANDEM_GATEWAY_LISTEN"].split(":")[1]
+    assert int(gateway["stop_grace_period"].removesuffix("s")) >= settings.drain_seconds("tandem-gateway") + 5
+    # Prometheus asks for its name, and finds nothing where there is no gateway.
+    (discovery,) = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())["scrape_configs"][1]["dns_sd_configs"]
+    assert discovery["names"] == gateway["networks"]["default"]["aliases"]
+    assert str(discovery["port"]) == roots.dockerfile_environment()["TANDEM_GATEWAY_ADMIN"].split(":")[1]
 
 
 def test_prometheus_reads_our_configuration(compose, tmp_path):

@@ -11,8 +11,9 @@ import time
 import roots
 from harness import descendants, wait_until
 
-MOST_BYTES = 185_000_000  # Debian 78 MB, the pair of models 42 MB
-INSECURE = {"TANDEM_INSECURE": "true", "TANDEM_VERIFIER_INSECURE": "true", "TANDEM_DRAFT_INSECURE": "true"}
+MOST_BYTES = 195_000_000  # Debian 78 MB, the pair of models 42 MB, the executables 34 MB
+INSECURE = {"TANDEM_INSECURE": "true", "TANDEM_VERIFIER_INSECURE": "true", "TANDEM_DRAFT_INSECURE": "true",
+            "TANDEM_GATEWAY_INSECURE": "true"}
 TALES = {"TANDEM_VERIFIER_MODEL": "/opt/tandem/models/tales/target", "TANDEM_DRAFT_MODEL": "/opt/tandem/models/tales/draft"}
 # The settings are options, because environment variables would also apply to `tandem generate` in the same container, which then needs its
 # own server.
@@ -46,7 +47,7 @@ def test_the_configuration_of_the_image(engine):
     assert config["User"] == "65532:65532"
     assert config["StopSignal"] in ("SIGTERM", "15")
     assert config["Cmd"] == ["tandem", "serve"] and not config.get("Entrypoint")
-    ports = [50051, 50061, 50062, 9464, 9465, 9466]
+    ports = [8000, 50051, 50061, 50062, 9464, 9465, 9466, 9467]
     assert sorted(config["ExposedPorts"]) == sorted(f"{port}/tcp" for port in ports)
     assert (image.get("Healthcheck") or config["Healthcheck"])["Test"] == ["CMD", "tandem-healthcheck"]
     labels = config["Labels"]
@@ -143,6 +144,21 @@ def test_a_pair_of_workers_and_a_router_beside_it(start):
     began = time.monotonic()
     assert workers.stop() == 0, workers.logs()
     assert time.monotonic() - began < 45  # they are killed after a minute
+
+
+def test_a_gateway_beside_it_speaks_http(start):
+    server = start("tandem", "serve", environment=INSECURE)
+    gateway = start("tandem-gateway", options=["--network", f"container:{server.id}"], environment=INSECURE)
+    # Its health says whether the router answers.
+    wait_until(server.is_healthy, 60, "healthy\n" + server.logs())
+    wait_until(gateway.is_healthy, 60, "healthy\n" + gateway.logs())
+    status, models = get(gateway, 8000, "/v1/models")
+    assert status == 200 and json.loads(models)["data"][0]["id"]
+    status, text = get(gateway, 9467, "/metrics")
+    assert status == 200 and re.search(r"^tandem_http_requests_total\{", text, re.MULTILINE)
+    assert server.stop() == 0
+    assert not gateway.is_healthy()
+    assert gateway.stop() == 0
 
 
 def test_a_pair_ends_with_either_of_its_workers(start):

@@ -58,7 +58,7 @@ def test_there_are_two_packages_of_one_version(packages):
     archive, deb = sorted(packages, key=lambda path: path.suffix, reverse=True)
     assert archive.name.startswith("tandem-") and archive.name.endswith(".tar.zst")
     assert deb.name == f"tandem_{archive.name.split('-')[1]}_{roots.run('dpkg', '--print-architecture').stdout.strip()}.deb"
-    assert archive.stat().st_size < 72_000_000 and deb.stat().st_size < 72_000_000
+    assert archive.stat().st_size < 78_000_000 and deb.stat().st_size < 78_000_000
 
 
 def test_the_archive_runs_where_it_is_unpacked(packages, bare):
@@ -74,6 +74,8 @@ def test_the_deb_is_installed_runs_and_is_removed(packages, bare):
     bare("dpkg", "--install", "/root/tandem.deb")
     assert generates(bare, "tandem")
     assert (bare.root / "lib/systemd/system/tandem.service").exists()
+    assert (bare.root / "lib/systemd/system/tandem-gateway.service").exists()
+    assert "--router-ca" in bare("/opt/tandem/bin/tandem-gateway", "--help-all").stdout
     bare("dpkg", "--purge", "tandem")
     left = [path for path in ("opt/tandem", "usr/bin/tandem", "lib/systemd/system/tandem.service") if (bare.root / path).exists()]
     assert left == []

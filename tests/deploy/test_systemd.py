@@ -1,4 +1,4 @@
-"""Tests systemd's units: systemd reads and rates them, and their commands run as processes. The three separate units find each other."""
+"""Tests systemd's units: systemd reads and rates them, and their commands run as processes. The separate units find each other."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import urllib.request
 
 import pytest
 
@@ -14,7 +15,7 @@ import settings
 from harness import wait_until
 
 FOLDER = roots.SOURCE_DIR / "deploy" / "systemd"
-UNITS = ["tandem", "tandem-router", "tandem-verifier", "tandem-draft"]
+UNITS = ["tandem", "tandem-router", "tandem-verifier", "tandem-draft", "tandem-gateway"]
 MOST_EXPOSED = 12  # tenths of systemd's scale, 0 (nothing) to 100
 
 needs_analyze = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="skipped: systemd-analyze is not installed")
@@ -45,7 +46,7 @@ def installed(tmp_path):
         (binaries / name).chmod(0o755)
     for unit in UNITS:
         shutil.copy(FOLDER / f"{unit}.service", units)
-        if unit != "tandem-router":
+        if unit not in ("tandem-router", "tandem-gateway"):
             (units / f"{unit}.service.d").mkdir()
             shutil.copy(FOLDER / "gpu.conf", units / f"{unit}.service.d")
     return tmp_path
@@ -73,9 +74,14 @@ def test_units_are_hardly_exposed(unit):
 
 
 def test_all_are_confined_in_the_same_way():
-    """The files have the same lines from the user on."""
-    tails = {(FOLDER / f"{unit}.service").read_text().partition("User=tandem\n")[2] for unit in UNITS}
-    assert len(tails) == 1 and tails != {""}
+    """The files have the same lines from the user on. A gateway compiles no pattern and has no memory to share."""
+    tails = {}
+    for unit in UNITS:
+        tails.setdefault((FOLDER / f"{unit}.service").read_text().partition("User=tandem\n")[2], []).append(unit)
+    common, gateways = sorted(tails, key=lambda tail: len(tails[tail]), reverse=True)
+    assert tails[gateways] == ["tandem-gateway"] and common
+    assert set(gateways.splitlines()) - set(common.splitlines()) == {"MemoryDenyWriteExecute=yes"}
+    assert all(line.startswith("# - ") for line in set(common.splitlines()) - set(gateways.splitlines()))
     assert (FOLDER / "tandem.sysusers.conf").read_text().splitlines()[-1].startswith("u tandem ")
 
 
@@ -86,6 +92,8 @@ def test_stopping_takes_longer_than_a_drain():
     assert int(supervisor) >= drain + 15  # the additional time is for the supervisor to stop the router and each worker
     assert f"TANDEM_DRAIN_SECONDS={drain}" in values("tandem-router", "Environment")
     assert int(router) >= drain + 5
+    (gateway,) = values("tandem-gateway", "TimeoutStopSec")
+    assert f"TANDEM_GATEWAY_DRAIN_SECONDS={drain}" in values("tandem-gateway", "Environment") and int(gateway) >= drain + 5
     assert values("tandem", "KillMode") == ["mixed"]
 
 
@@ -126,7 +134,7 @@ class Service:
     def ready(self):
         """Returns the address that the process reports."""
         line = self.process.stdout.readline()
-        assert line.startswith("ready: "), self.log.read_text()
+        assert line.startswith(("ready: ", "http: ")), self.log.read_text()
         return line.split()[1]
 
     def stop(self):
@@ -175,3 +183,14 @@ def test_separate_units_find_one_another(start):
     assert generate(router.ready())["speculation"]["num_accepted_tokens"] > 0
     wait_until(lambda: "log-prob ring: shm" in router.log.read_text(), 30, "the router has a ring")
     assert [service.stop() for service in (router, drafter, verifier)] == [0, 0, 0]
+
+
+def test_a_gateway_speaks_http_in_front_of_the_one_unit(start):
+    service = start("tandem", TANDEM_LISTEN="127.0.0.1:0", TANDEM_ADMIN="127.0.0.1:0")
+    gateway = start("tandem-gateway", TANDEM_GATEWAY_CONNECT=service.ready(), TANDEM_GATEWAY_LISTEN="127.0.0.1:0",
+                    TANDEM_GATEWAY_ADMIN="127.0.0.1:0")
+    body = json.dumps({"prompt": "Once upon a time", "max_tokens": 8}).encode()
+    request = urllib.request.Request(f"http://{gateway.ready()}/v1/completions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert json.load(answer)["usage"]["completion_tokens"] == 8
+    assert [one.stop() for one in (gateway, service)] == [0, 0]

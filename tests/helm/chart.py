@@ -1,4 +1,4 @@
-"""Renders the chart with the real Helm."""
+"""Renders the chart with Helm's packages, or with the whole Helm."""
 
 import functools
 import pathlib
@@ -18,8 +18,9 @@ NEWEST = KUBERNETES[-1]
 
 
 @functools.cache
-def helm():
-    done = subprocess.run([SOURCE / "tools" / "fetch_helm.sh"], stdout=subprocess.PIPE, text=True, check=True)
+def helm(*arguments):
+    """Returns the program that renders and lints, or with --whole Helm itself."""
+    done = subprocess.run([SOURCE / "tools" / "fetch_helm.sh", *arguments], stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout.strip().splitlines()[-1]
 
 

@@ -86,7 +86,7 @@ class ControlPlane:
         return self.run(TOOLS / "kubectl", *arguments, input=input)
 
     def helm(self, *arguments):
-        return self.run(chart.helm(), *arguments)
+        return self.run(chart.helm("--whole"), *arguments)
 
     def run(self, *command, input=None):
         return subprocess.run([*map(str, command)], input=input, capture_output=True, text=True, timeout=300, env=self._environment)

@@ -5,9 +5,10 @@ FORBIDDEN = ("hostIPC", "hostPID", "hostNetwork", "privileged", "hostPort")
 # Objects that the user has made, according to the values of the examples and of everything.yaml.
 USERS_OWN = {
     ("Secret", "hugging-face"), ("Secret", "tandem-tokens"), ("PersistentVolumeClaim", "llama-weights"),
-    ("Secret", "own-router-tls"), ("Secret", "own-workers-tls"), ("Secret", "own-client-tls"), ("ConfigMap", "house-rules"),
+    ("Secret", "own-router-tls"), ("Secret", "own-workers-tls"), ("Secret", "own-client-tls"),
+    ("Secret", "own-gateway-tls"), ("Secret", "own-gateway-client-tls"), ("ConfigMap", "house-rules"),
 }
-METRICS_PORTS = {"router": {9464}, "workers": {9465, 9466}}
+METRICS_PORTS = {"router": {9464}, "workers": {9465, 9466}, "gateway": {9467}}
 
 
 def rule(function):
@@ -194,7 +195,10 @@ def containers_are_probed(documents):
                 continue
             if get.get("port") not in names:
                 yield f"{place}: {probe} asks port {get.get('port')}, the container has {sorted(names)}"
-            if get.get("path") != ("/readyz" if probe == "readinessProbe" else "/healthz"):
+            ready = "/readyz"
+            if container["name"] == "gateway":  # a kubelet has no certificate of a client, and its admin port has no /readyz
+                ready = "/health" if option(container, "tls-client-ca") is None else "/healthz"
+            if get.get("path") != (ready if probe == "readinessProbe" else "/healthz"):
                 yield f"{place}: {probe} asks for {get.get('path')}"
             https = option(container, "tls-certificate") is not None
             if get.get("scheme") != ("HTTPS" if https else "HTTP"):
@@ -210,7 +214,7 @@ def startup_budget(container):
 @rule
 def slow_loads_are_waited_for(documents):
     for place, container, _, runs_on in containers(documents):
-        if runs_on and container["name"] != "router":
+        if runs_on and container["name"] in ("verifier", "drafter"):
             budget = startup_budget(container)
             if budget < 1800:
                 yield f"{place}: is killed after {budget} s without an answer"
@@ -218,8 +222,8 @@ def slow_loads_are_waited_for(documents):
 
 @rule
 def rollouts_wait_for_slow_loads(documents):
-    """Both kinds of pod get enough time: a router is ready once a verifier is. An init container runs first, in every pod at the same
-    time."""
+    """All pods get enough time: a router is ready once a verifier is, and a gateway once a router is. An init container runs first, in
+    every pod with weights at the same time."""
     deployments = of_kind(documents, "Deployment")
     for document in deployments:
         longest = max(startup_budget(container) for one in deployments for container in one["spec"]["template"]["spec"]["containers"])
@@ -233,7 +237,7 @@ def rollouts_wait_for_slow_loads(documents):
 @rule
 def streams_are_waited_for(documents):
     for place, container, spec, _ in containers(documents):
-        if container["name"] == "router":
+        if container["name"] in ("router", "gateway"):
             stop = container["lifecycle"]["preStop"]
             pause = stop["sleep"]["seconds"] if "sleep" in stop else int(stop["exec"]["command"][1])
             needed = pause + float(option(container, "drain-seconds"))
@@ -398,6 +402,21 @@ def routers_find_workers(documents):
 
 
 @rule
+def gateways_find_routers(documents):
+    services = {name_of(document): document["spec"] for document in of_kind(documents, "Service")}
+    for place, container, spec, _ in containers(documents):
+        if container["name"] != "gateway":
+            continue
+        service, port = option(container, "connect").split(":")
+        if int(port) not in [one["port"] for one in services.get(service, {"ports": []})["ports"]]:
+            yield f"{place}: --connect {service}:{port} names no Service"
+        # The routers' Secret has their key, too.
+        for volume in spec["volumes"]:
+            if volume["name"] == "router-ca" and [item["key"] for item in volume["secret"].get("items", [])] != ["ca.crt"]:
+                yield f"{place}: has the routers' key"
+
+
+@rule
 def processes_listen_where_ports_are(documents):
     for place, container, _, runs_on in containers(documents):
         if not runs_on:
@@ -423,11 +442,18 @@ def network_policies_open_ports_that_exist(documents):
                 yield f"{name_of(document)}: everybody may command the workers"
             if not ports <= own:
                 yield f"{name_of(document)}: opens {sorted(ports)}, the pods have {sorted(own)}"
+            if component == "router" and 50051 in ports and entry.get("from"):
+                for name, labels, _ in pods(documents):
+                    let_in = any(matches(peer["podSelector"], labels) for peer in entry["from"] if list(peer) == ["podSelector"])
+                    if labels["app.kubernetes.io/component"] == "gateway" and not let_in:
+                        yield f"{name_of(document)}: keeps {name} out"
         if not METRICS_PORTS[component] <= opened:
             yield f"{name_of(document)}: Prometheus is kept out"
         asked = [port["port"] for entry in document["spec"]["egress"] for port in entry.get("ports", [])]
         if asked.count(53) != 2:
             yield f"{name_of(document)}: no DNS"
+        if component == "gateway" and sorted(asked) != [53, 53, 50051]:
+            yield f"{name_of(document)}: may reach {sorted(asked)}, and needs only routers"
 
 
 @rule
@@ -461,6 +487,8 @@ def plaintext_is_said(documents):
     for place, container, _, runs_on in containers(documents):
         if runs_on:
             has_tls, has_tokens = option(container, "tls-certificate"), option(container, "token-file")
-            needs = not has_tokens or (container["name"] != "router" and not has_tls)
+            needs = not has_tokens or (container["name"] in ("verifier", "drafter") and not has_tls)
+            if container["name"] == "gateway":  # its token would go to a router in plaintext
+                needs = not has_tokens or not option(container, "router-ca")
             if (option(container, "insecure") == "true") != needs:
                 yield f"{place}: --insecure is {option(container, 'insecure')}"

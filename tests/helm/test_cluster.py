@@ -94,6 +94,23 @@ def test_the_cluster_refuses_wrong_objects(cluster, trial, kind, change, words):
     assert done.returncode != 0 and words in done.stderr, done.stderr
 
 
+# ---------------------------------------------------------------- renders
+
+
+@pytest.mark.parametrize("example", CASES, ids=lambda example: example.stem if example else "defaults")
+def test_the_renderer_does_what_helm_does(cluster, example):
+    values = ("--values", example) if example else ()
+    command = ("template", chart.RELEASE, chart.CHART, "--namespace", chart.NAMESPACE, "--kube-version", chart.NEWEST)
+    assert chart.render(example) == output(cluster.helm(*command, *values))
+
+
+def test_the_renderer_knows_the_apis_that_helm_knows(cluster, tmp_path):
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: apis, version: 0.1.0}")
+    (tmp_path / "templates" / "apis.yaml").write_text("apis: {{ .Capabilities.APIVersions | sortAlpha | toJson }}")
+    assert chart.run_helm("template", "a", tmp_path).stdout == output(cluster.helm("template", "a", tmp_path))
+
+
 # ---------------------------------------------------------------- releases
 
 

@@ -20,9 +20,9 @@ import rules
 from ports import free_ports
 
 BINARIES = pathlib.Path(os.environ.get("TANDEM_BINARY_DIR", chart.SOURCE / "build" / "cpu-release")) / "bin"
-PREFIXES = {"TANDEM_VERIFIER_": "tandem-verifier", "TANDEM_DRAFT_": "tandem-draft"}
+PREFIXES = {"TANDEM_VERIFIER_": "tandem-verifier", "TANDEM_DRAFT_": "tandem-draft", "TANDEM_GATEWAY_": "tandem-gateway"}
 GUEST, OWNER = "a-guest-of-the-house", "the-owner-of-the-house"
-PORTS = ("50051", "50061", "50062", "9464", "9465", "9466")
+PORTS = ("50051", "50061", "50062", "8000", "9464", "9465", "9466", "9467")
 # These belong to no executable: they are for an init container.
 OTHERS = {"TANDEM_COMPONENT", "TANDEM_WORKERS_STOP_SECONDS"}
 
@@ -46,7 +46,7 @@ def unknown(documents):
     """Returns the flags and variables that no executable knows."""
     for place, container, _, _ in rules.containers(documents):
         command = container.get("command", [])
-        if command[:1] in (["tandem"], ["tandem-router"], ["tandem-verifier"], ["tandem-draft"]):
+        if command[:1] in (["tandem"], ["tandem-router"], ["tandem-verifier"], ["tandem-draft"], ["tandem-gateway"]):
             for argument in container.get("args", []):
                 flag = re.match(r"--([a-z0-9-]+)", argument)
                 if flag and flag[1] not in flags_of(*command):
@@ -128,7 +128,7 @@ class Pods:
         patience.start()
         line = process.stdout.readline()
         patience.cancel()
-        assert line.startswith("ready: "), self.log(name)
+        assert line.startswith("http: " if name == "gateway" else "ready: "), self.log(name)
 
     def run(self, name):
         return subprocess.run(self.command(name), capture_output=True, text=True, timeout=60, env=self._environment)
@@ -137,18 +137,25 @@ class Pods:
         return (self.folder / f"{name}.log").read_text()
 
     def status(self, name, get, token=None):
-        """Returns the answer to the request of a probe."""
+        """Returns the status of the answer to the request of a probe."""
+        return self.ask(name, get, token)[0]
+
+    def ask(self, name, get, token=None, body=None):
+        """Returns status and body of the answer to the request of a probe, or to one with a body."""
         port, = [port["containerPort"] for port in self.containers[name]["ports"] if port["name"] == get["port"]]
         request = urllib.request.Request(f"{get['scheme'].lower()}://127.0.0.1:{self.ports[str(port)]}{get['path']}")
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("Content-Type", "application/json")
         if token:
             request.add_header("Authorization", f"Bearer {token}")
         unchecked = ssl.create_default_context()  # kubelets do not check either
         unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
         try:
             with urllib.request.urlopen(request, timeout=30, context=unchecked) as response:
-                return response.status
+                return response.status, response.read()
         except urllib.error.HTTPError as error:
-            return error.code
+            return error.code, error.read()
 
     def stop(self):
         for process in reversed(self.running.values()):
@@ -156,15 +163,16 @@ class Pods:
         return {name: process.wait(timeout=30) for name, process in reversed(self.running.items())}
 
 
-@pytest.mark.parametrize("example", [None, chart.CHART / "examples" / "values-secure.yaml"], ids=["defaults", "secure"])
+@pytest.mark.parametrize("example", [None, chart.CHART / "examples" / "values-http.yaml"], ids=["defaults", "secure"])
 def test_the_rendered_containers_serve(example, tmp_path):
-    """The processes attach to each other, their probes are answered, and `helm test` gets its tokens."""
-    documents = chart.documents(chart.render(example, chart.NEWEST, "--set", "listenHost=127.0.0.1,longestStreamSeconds=1"))
+    """The processes attach to each other, their probes are answered, and `helm test` and a client of HTTP get their tokens."""
+    settings = "listenHost=127.0.0.1,longestStreamSeconds=1,gateway.enabled=true"
+    documents = chart.documents(chart.render(example, chart.NEWEST, "--set", settings))
     (tmp_path / "etc").mkdir()
     make_certificates(tmp_path / "etc", documents)
     pods = Pods(tmp_path, documents)
     try:
-        for name in ("verifier", "drafter", "router"):
+        for name in ("verifier", "drafter", "router", "gateway"):
             pods.start(name)
         for name in pods.running:
             for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
@@ -173,6 +181,11 @@ def test_the_rendered_containers_serve(example, tmp_path):
             metrics = {**pods.containers[name]["livenessProbe"]["httpGet"], "path": "/metrics"}
             assert pods.status(name, metrics) == (401 if example else 200)
             assert pods.status(name, metrics, token=OWNER) == 200
+        post = {**pods.containers["gateway"]["readinessProbe"]["httpGet"], "path": "/v1/completions"}
+        body = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
+        assert pods.ask("gateway", post, body=body)[0] == (401 if example else 200)
+        status, answer = pods.ask("gateway", post, token=GUEST, body=body)
+        assert status == 200 and json.loads(answer)["usage"]["completion_tokens"] == 8, answer
         done = pods.run("generate")
         assert done.returncode == 0, done.stderr
         assert re.search(r"tokens +8 after a prompt of", done.stderr), done.stderr

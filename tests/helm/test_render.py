@@ -205,6 +205,31 @@ def test_certificates_are_made_for_secrets_that_are_not_the_user_s_own():
     assert set(certificates("tls.router.secretName=own", "tls.certManager.issuerRef.name=")) == {"tandem-workers-tls"}
 
 
+def test_gateways_are_there_only_if_asked_for():
+    def of_gateways(*arguments):
+        documents = chart.documents(chart.render(None, chart.NEWEST, *arguments))
+        return {one["kind"] for one in documents if one["metadata"]["labels"]["app.kubernetes.io/component"] == "gateway"}
+
+    assert of_gateways() == set()
+    enabled = ("--set", "gateway.enabled=true")
+    assert of_gateways(*enabled) == {"Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget"}
+    assert of_gateways(*enabled, "--set", "gateway.autoscaling.enabled=true") - of_gateways(*enabled) == {"HorizontalPodAutoscaler"}
+
+
+def test_a_gateway_shows_its_tokens_only_to_a_router_with_tls_unless_that_is_said():
+    def options(*settings):
+        text = chart.render(None, chart.NEWEST, "--set", ",".join(("gateway.enabled=true", *settings)))
+        found = {place: one for place, one, _, _ in rules.containers(chart.documents(text))}["tandem-gateway/gateway"]
+        return {flag: rules.option(found, flag) for flag in ("token-file", "router-token-file", "router-ca", "insecure")}
+
+    assert options() == {"token-file": None, "router-token-file": None, "router-ca": None, "insecure": "true"}
+    tokens = "/etc/tandem/tokens/tokens"
+    assert options("tokens.secretName=t") == {
+        "token-file": tokens, "router-token-file": tokens, "router-ca": None, "insecure": "true"}
+    assert options("tokens.secretName=t", "tls.router.secretName=r") == {
+        "token-file": tokens, "router-token-file": tokens, "router-ca": "/etc/tandem/router-ca/ca.crt", "insecure": None}
+
+
 def test_workers_take_commands_only_from_their_routers():
     def name_asked_for(example):
         documents = chart.documents(chart.render(chart.CHART / "examples" / example))
@@ -278,6 +303,10 @@ def test_notes_have_the_next_commands_and_warn_of_plaintext(tmp_path):
     assert "NOTE" not in said and "--tls-ca ca.crt --token-file tokens" in said
     assert "secret --namespace language tandem-router-tls -o jsonpath='{.data.ca\\.crt}' | base64 -d > ca.crt" in said
     assert "secret --namespace language tandem-tokens -o jsonpath='{.data.tokens}' | base64 -d > tokens" in said
+    said = notes(tmp_path / "http", "--set", "gateway.enabled=true,gateway.service.port=80")
+    assert "http://tandem-gateway.language.svc:80/v1" in said and "requests of HTTP to the gateways are in plaintext" in said
+    said = notes(tmp_path / "https", "--values", chart.CHART / "examples" / "values-http.yaml")
+    assert "https://tandem-gateway.language.svc:8000/v1" in said and "NOTE" not in said
     said = notes(tmp_path / "half", "--set", "tokens.secretName=t")
     assert "clients' calls are in plaintext. See" in said
     said = notes(tmp_path / "fetched", "--set", "models.source=initContainer,models.initContainer.image=fetch:1")
@@ -293,6 +322,7 @@ def test_notes_say_what_mutual_tls_and_the_user_s_secrets_need(tmp_path):
     assert "own-client-tls -o jsonpath='{.data.tls\\.key}' | base64 -d > client.key" in said
     assert "--tls-ca ca.crt --tls-certificate client.crt --tls-key client.key --token-file tokens" in said
     assert "own-router-tls: tandem-chat-router (`helm test`" in said and "own-workers-tls: tandem-chat-workers" in said
+    assert "own-gateway-tls: tandem-chat-gateway (the PodMonitor)" in said
     assert "helm test tandem" in said
     said = notes(tmp_path / "alone", "--values", chart.EVERYTHING, "--set", "test.clientSecretName=")
     assert "helm test tandem" not in said and "until\ntest.clientSecretName names a Secret" in said

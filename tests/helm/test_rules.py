@@ -106,7 +106,29 @@ BREAKS_OF_A_PAIR = {
             livenessProbe={"httpGet": {"path": "/healthz", "port": "verifier-admin", "scheme": "HTTP"}, "timeoutSeconds": 5}),
         lambda d: container(d, "verifier")["readinessProbe"]["httpGet"].update(path="/healthz")],
 }
-EXAMPLES = {"monitored": BREAKS, "gpu": BREAKS_OF_A_PAIR}
+# Violations of a gateway.
+BREAKS_OF_A_GATEWAY = {
+    "containers_are_probed": [
+        lambda d: container(d, "gateway")["readinessProbe"]["httpGet"].update(path="/readyz"),
+        lambda d: container(d, "gateway")["livenessProbe"]["httpGet"].update(path="/health"),
+        lambda d: container(d, "gateway")["readinessProbe"]["httpGet"].update(scheme="HTTP")],
+    "streams_are_waited_for": [lambda d: pod(d, "gateway").update(terminationGracePeriodSeconds=300)],
+    "gateways_find_routers": [
+        lambda d: set_argument(container(d, "gateway"), "connect", "tandem-routers:50051"),
+        lambda d: set_argument(container(d, "gateway"), "connect", "tandem-router:50052"),
+        lambda d: next(one for one in pod(d, "gateway")["volumes"] if one["name"] == "router-ca")["secret"].pop("items")],
+    "processes_listen_where_ports_are": [lambda d: set_argument(container(d, "gateway"), "listen", "0.0.0.0:8001")],
+    "network_policies_open_ports_that_exist": [
+        lambda d: find(d, "NetworkPolicy", "router")["spec"]["ingress"][0]["from"].pop(),
+        lambda d: find(d, "NetworkPolicy", "gateway")["spec"]["ingress"].pop(),
+        lambda d: find(d, "NetworkPolicy", "gateway")["spec"]["egress"].append({"ports": [{"port": 443, "protocol": "TCP"}]})],
+    "monitors_reach_every_admin_port": [lambda d: find(d, "PodMonitor")["spec"]["podMetricsEndpoints"].pop()],
+    "scaling_is_by_load": [lambda d: find(d, "Deployment", "gateway")["spec"].update(replicas=1)],
+    "plaintext_is_said": [
+        lambda d: set_argument(container(d, "gateway"), "insecure", "true"),
+        lambda d: container(d, "gateway")["args"].remove("--router-ca=/etc/tandem/router-ca/ca.crt")],
+}
+EXAMPLES = {"monitored": BREAKS, "gpu": BREAKS_OF_A_PAIR, "http": BREAKS_OF_A_GATEWAY}
 
 
 def fresh(example):
@@ -114,7 +136,7 @@ def fresh(example):
 
 
 def test_every_rule_has_a_violation_here():
-    assert set(BREAKS) == {one.__name__ for one in rules.RULES}
+    assert {name for breaks in EXAMPLES.values() for name in breaks} == {one.__name__ for one in rules.RULES}
 
 
 @pytest.mark.parametrize("example, name, change", [

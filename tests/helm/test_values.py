@@ -25,6 +25,7 @@ VALUES = yaml.safe_load((chart.CHART / "values.yaml").read_text())
     ("router.affinity.podAfinity.a=1", ["/router/affinity", "podAfinity", "not allowed"]),
     ("networkPolicy.clients[0].nameSpaceSelector.a=b", ["/networkPolicy/clients/0", "nameSpaceSelector", "not allowed"]),
     # Wrong types and ranges.
+    ("gateway.service.headless=true", ["/gateway/service", "headless", "not allowed"]),
     ("router.replicas=two", ["/router/replicas", "string", "integer"]),
     ("insecure=maybe", ["/insecure", "string", "boolean"]),
     ("router.service.port=70000", ["/router/service/port", "65,535"]),
@@ -45,6 +46,10 @@ VALUES = yaml.safe_load((chart.CHART / "values.yaml").read_text())
     ("gpu.mps.enabled=true", ["gpu.mps.enabled: there is no GPU with gpu.sharing: none"]),
     ("tls.certManager.enabled=true", ["tls.certManager.issuerRef.name is empty"]),
     ("tls.router.mutual=true", ["tls.router.mutual needs TLS"]),
+    ("gateway.enabled=true,tls.gateway.mutual=true", ["tls.gateway.mutual needs TLS"]),
+    ("gateway.enabled=true,tls.router.secretName=a,tls.router.mutual=true", ["tls.gateway.clientSecretName is empty"]),
+    ("gateway.enabled=true,insecure=false,tls.router.secretName=a,tls.workers.secretName=b,tokens.secretName=c",
+     ["insecure: false needs a Secret for the gateways' TLS too"]),
     ("router.service.headless=true,router.service.type=NodePort", ["router.service.headless: a Service of type NodePort has a cluster IP"]),
     ("metrics.podMonitor.enabled=true,tokens.secretName=a", ["metrics.podMonitor.tokenSecretName is empty"]),
     ("insecure=false", ["insecure: false needs Secrets for TLS", "and tokens (tokens.secretName)"]),
@@ -53,6 +58,8 @@ VALUES = yaml.safe_load((chart.CHART / "values.yaml").read_text())
     ("workers.rollingUpdate.maxSurge=0%", ["workers.rollingUpdate: maxSurge and maxUnavailable are both 0"]),
     ("router.autoscaling.enabled=true,router.autoscaling.maxReplicas=1",
      ["router.autoscaling: minReplicas (2) is more than maxReplicas (1)"]),
+    ("gateway.enabled=true,gateway.autoscaling.enabled=true,gateway.autoscaling.maxReplicas=1",
+     ["gateway.autoscaling: minReplicas (2) is more than maxReplicas (1)"]),
     ("workers.autoscaling.kind=hpa,workers.autoscaling.minReplicas=9",
      ["workers.autoscaling: minReplicas (9) is more than maxReplicas (4)"]),
     # Options that the chart's other objects rely on.
@@ -65,6 +72,11 @@ VALUES = yaml.safe_load((chart.CHART / "values.yaml").read_text())
     ("router.options.tls-client-ca=a", ["router.options.tls-client-ca:", "use tls.router or tls.certManager"]),
     ("router.options.worker-name=a", ["router.options.worker-name:", "use tls.workers or tls.certManager"]),
     ("router.options.token-file=a", ["router.options.token-file:", "use tokens.secretName"]),
+    ("gateway.options.listen=a", ["gateway.options.listen:", "use listenHost"]),
+    ("gateway.options.connect=a", ["gateway.options.connect:", "the routers' Service"]),
+    ("gateway.options.tls-key=a", ["gateway.options.tls-key:", "use tls.gateway or tls.certManager"]),
+    ("gateway.options.router-ca=a", ["gateway.options.router-ca:", "use tls.router, tls.gateway.clientSecretName or tokens.secretName"]),
+    ("gateway.options.token-file=a", ["gateway.options.token-file:", "use tokens.secretName"]),
     ("verifier.options.listen=a", ["verifier.options.listen:", "use listenHost"]),
     ("drafter.options.admin=none", ["drafter.options.admin:", "use listenHost"]),
     ("verifier.options.ring-dir=a", ["verifier.options.ring-dir:", "/run/tandem"]),
@@ -91,6 +103,8 @@ def test_a_wrong_value_is_refused_in_clear_words(setting, words):
     "router.podDisruptionBudget.maxUnavailable=50%",
     "workers.rollingUpdate.maxSurge=25%",
     "router.autoscaling.maxReplicas=1",  # autoscaling is not enabled
+    "gateway.autoscaling.enabled=true,gateway.autoscaling.maxReplicas=1,tls.gateway.mutual=true",  # there are no gateways
+    "gateway.enabled=true,gateway.options.max-body-bytes=1048576",
     # These only begin like refused options.
     "router.options.verifier-timeout=9,router.options.drafter-required=true,router.options.model-name=a,verifier.options.model-name=a",
     "verifier.options.kv-cache-bytes=8G,verifier.options.log-prompts=true",

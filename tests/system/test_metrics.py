@@ -347,9 +347,25 @@ def test_each_process_shows_what_the_catalogue_says_and_nothing_else(server, com
         assert {name: (kinds[name], labels) for name, labels in shown.items()} == wanted[process], process
 
 
-def test_names_in_rules_are_scraped(server, completions):
+@pytest.fixture
+def gateways_admin(server):
+    """The admin address of a gateway before the server, which has answered a request."""
+    admin = f"127.0.0.1:{free_ports(1)[0]}"
+    gateway = subprocess.Popen([harness.BINARY_DIR / "bin" / "tandem-gateway", "--listen", "127.0.0.1:0", "--connect", server.address,
+                                "--admin", admin], stdout=subprocess.PIPE, text=True)
+    try:
+        address = gateway.stdout.readline().strip().removeprefix("http: ")
+        assert status_of(f"http://{address}/v1/models") == 200
+        yield admin
+    finally:
+        gateway.terminate()
+        gateway.wait(30)
+        gateway.stdout.close()
+
+
+def test_names_in_rules_are_scraped(server, completions, gateways_admin):
     scraped = set()
-    for address in harness.admin_addresses(server).values():
+    for address in [*harness.admin_addresses(server).values(), gateways_admin]:
         for name, _ in series(get(f"http://{address}/metrics")):
             scraped.add(name)
     for path in [DEPLOY_DIR / "prometheus" / "alerts.yml", *sorted((DEPLOY_DIR / "grafana").glob("*.json"))]:

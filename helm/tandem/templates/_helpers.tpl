@@ -38,8 +38,18 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- define "tandem.routerTls" -}}
 {{- default (ternary (printf "%s-router-tls" (include "tandem.fullname" .)) "" .Values.tls.certManager.enabled) .Values.tls.router.secretName }}
 {{- end }}
+{{- define "tandem.gatewayTls" -}}
+{{- default (ternary (printf "%s-gateway-tls" (include "tandem.fullname" .)) "" .Values.tls.certManager.enabled) .Values.tls.gateway.secretName }}
+{{- end }}
 {{- define "tandem.workersTls" -}}
 {{- default (ternary (printf "%s-workers-tls" (include "tandem.fullname" .)) "" .Values.tls.certManager.enabled) .Values.tls.workers.secretName }}
+{{- end }}
+
+{{/* The components of which there are pods, as JSON. */}}
+{{- define "tandem.components" -}}
+{{- $components := list "router" "workers" }}
+{{- if .Values.gateway.enabled }}{{ $components = append $components "gateway" }}{{ end }}
+{{- toJson $components }}
 {{- end }}
 
 {{/* Who signs the certificate of a component, as JSON; {} where cert-manager makes none of it: {root, component}. */}}
@@ -59,16 +69,17 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 
 {{/* Seconds without progress after which a rollout counts as failed: {root, component}. No sooner than the startup probe gives up; and a
-     router is not ready before a verifier is, which may be loading. */}}
+     router is not ready before a verifier is, which may be loading, nor a gateway before a router. */}}
 {{- define "tandem.progressSeconds" -}}
 {{- $values := .root.Values }}
 {{- $seconds := add $values.workers.startupSeconds 600 }}
-{{- if eq .component "router" }}{{ $seconds = add $seconds $values.router.startupSeconds }}{{ end }}
+{{- if ne .component "workers" }}{{ $seconds = add $seconds $values.router.startupSeconds }}{{ end }}
+{{- if eq .component "gateway" }}{{ $seconds = add $seconds $values.gateway.startupSeconds }}{{ end }}
 {{- if eq $values.models.source "initContainer" }}{{ $seconds = add $seconds $values.models.initContainer.seconds }}{{ end }}
 {{- $seconds }}
 {{- end }}
 
-{{/* What pods of routers and workers have in common: {root, component, values}. Service links would set variables such as
+{{/* What all pods have in common: {root, component, values}. Service links would set variables such as
      TANDEM_ROUTER_PORT, which are close to those of options. */}}
 {{- define "tandem.podSpec" -}}
 {{- $values := .values }}
@@ -152,21 +163,27 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* Volumes of weights, Secrets and scratch: {root, tls}, tls being the names of Secrets that are mounted below /etc/tandem. */}}
+{{/* What mounts the weights: the source, or `embedded` for pods that need none: {root, withoutModels}. */}}
+{{- define "tandem.modelsSource" -}}
+{{- ternary "embedded" .root.Values.models.source (default false .withoutModels) }}
+{{- end }}
+
+{{/* Volumes of weights, Secrets and scratch: {root, tls, withoutModels}, tls being the names of Secrets that are mounted below /etc/tandem. */}}
 {{- define "tandem.volumes" -}}
 {{- $models := .root.Values.models }}
+{{- $source := include "tandem.modelsSource" . }}
 - name: tmp
   emptyDir: {sizeLimit: 1Gi}
-{{- if eq $models.source "pvc" }}
+{{- if eq $source "pvc" }}
 - name: models
   persistentVolumeClaim: {claimName: {{ $models.pvc.claimName | quote }}, readOnly: true}
-{{- else if eq $models.source "image" }}
+{{- else if eq $source "image" }}
 - name: models
   image: {reference: {{ $models.image.reference | quote }}, pullPolicy: {{ $models.image.pullPolicy }}}
-{{- else if eq $models.source "hostPath" }}
+{{- else if eq $source "hostPath" }}
 - name: models
   hostPath: {path: {{ $models.hostPath.path | quote }}, type: Directory}
-{{- else if eq $models.source "initContainer" }}
+{{- else if eq $source "initContainer" }}
 - name: models
   emptyDir: {sizeLimit: {{ $models.initContainer.sizeLimit }}}
 {{- end }}
@@ -182,10 +199,10 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end }}
 
-{{/* Their mounts: {root, tls} likewise. */}}
+{{/* Their mounts: {root, tls, withoutModels} likewise. */}}
 {{- define "tandem.volumeMounts" -}}
 - {name: tmp, mountPath: /tmp}
-{{- if ne .root.Values.models.source "embedded" }}
+{{- if ne (include "tandem.modelsSource" .) "embedded" }}
 - {name: models, mountPath: /models, readOnly: true}
 {{- end }}
 {{- range $name, $secret := .tls }}
@@ -278,6 +295,16 @@ capabilities: {drop: [ALL]}
 - name: {{ printf "%s_%s" $.prefix ($flag | upper | replace "-" "_") }}
   value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}
 {{- end }}
+{{- end }}
+
+{{/* The pause before SIGTERM: {root, seconds}. */}}
+{{- define "tandem.preStop" -}}
+preStop:
+  {{- if semverCompare ">=1.30-0" .root.Capabilities.KubeVersion.Version }}
+  sleep: {seconds: {{ .seconds }}}
+  {{- else }}
+  exec: {command: [sleep, {{ .seconds | toString | quote }}]}
+  {{- end }}
 {{- end }}
 
 {{/* {path, port, https} */}}
