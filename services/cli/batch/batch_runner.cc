@@ -47,6 +47,12 @@ absl::StatusOr<CompletionRequest> ParseBody(const BatchLine& line) {
   return request;
 }
 
+// Whether the output may have calls of tools.
+bool OffersTools(const CompletionRequest& request) {
+  const auto* chat = std::get_if<v1::Chat>(&request.prompt(0));
+  return chat != nullptr && !chat->tools_json().empty();
+}
+
 }  // namespace
 
 BatchRunner::BatchRunner(const Parts& parts, const BatchCounts& counts)
@@ -143,9 +149,7 @@ absl::StatusOr<BatchRunner::Outcome> BatchRunner::Process(const BatchLine& line,
 CallEnd BatchRunner::Try(CompletionRequest request, const std::string& request_id,
                          Outcome* outcome) {
   const v1::ServerInfo& served = parts_.served;
-  if (request.answer().finds_calls && !served.tool_call_format().empty()) {
-    request.ShowSpecialTokens();
-  }
+  if (OffersTools(request) && !served.tool_call_format().empty()) request.ShowSpecialTokens();
   const auto tenant = gateway::TenantName(request.answer().user);
   if (!tenant.ok()) return {.status = tenant.status(), .is_from_router = true};
   CompletionResponse response({.id = request_id,
