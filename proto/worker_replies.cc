@@ -1,5 +1,6 @@
 #include "proto/worker_replies.h"
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -46,6 +47,42 @@ absl::Status CheckProposal(const SentVerify& sent, const v1::SelfProposal& propo
   for (const float chance : proposal.chances()) {
     if (!(chance > 0 && chance <= 1)) {
       return Broken("proposed a token with the chance ", chance, ", want (0, 1]");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLogProb(float logprob) {
+  constexpr float kRounding = 1e-3f;
+  // Written so that NaN fails.
+  if (logprob <= kRounding) return absl::OkStatus();
+  return Broken("gave the log-probability ", logprob, ", want 0 at most");
+}
+
+// The prompt was scored as far as it was asked for, and from rows that were computed.
+absl::Status CheckScores(const SentVerify& sent, const v1::VerifyResult& result,
+                         uint32_t vocabulary_size) {
+  if (result.prompt_logprobs_size() != static_cast<int>(sent.num_scored)) {
+    return Broken("gave ", result.prompt_logprobs_size(), " prompt logprobs for ", sent.num_scored,
+                  " rows");
+  }
+  if (sent.num_scored > 0 && result.num_cached_tokens() > 0) {
+    return Broken("scored rows of its prefix cache");
+  }
+  const auto num_top = static_cast<int>(std::min(sent.num_top, vocabulary_size));
+  for (const v1::TokenLogprobs& token : result.prompt_logprobs()) {
+    TANDEM_RETURN_IF_ERROR(CheckLogProb(token.logprob()));
+    if (token.top_size() != num_top || !token.text().empty() || !token.bytes().empty()) {
+      return Broken("gave ", token.top_size(), " top tokens, and perhaps texts, where ", num_top,
+                    " were asked for");
+    }
+    for (const v1::TopLogprob& top : token.top()) {
+      TANDEM_RETURN_IF_ERROR(CheckLogProb(top.logprob()));
+      if (!IsToken(top.token_id(), vocabulary_size) || !top.text().empty() ||
+          !top.bytes().empty()) {
+        return Broken("gave the top token ", top.token_id(), " of a vocabulary of ",
+                      vocabulary_size, ", and perhaps its text");
+      }
     }
   }
   return absl::OkStatus();
@@ -154,6 +191,7 @@ absl::Status CheckVerifyResult(const SentVerify& sent, const v1::VerifyResult& r
                   " were expected");
   }
   TANDEM_RETURN_IF_ERROR(CheckCachedTokens(result.num_cached_tokens(), sent.end - sent.begin));
+  TANDEM_RETURN_IF_ERROR(CheckScores(sent, result, vocabulary_size));
   if (sent.sample) return CheckSampled(sent, result, vocabulary_size);
   return result.has_proposal() ? Broken("proposed a draft that was not asked for")
                                : absl::OkStatus();

@@ -42,6 +42,8 @@ struct SentVerify {
   bool sample = false;                // whether the verifier draws a token after the last row
   uint32_t num_successors = 0;        // ids for each token, see VerifyResult.successors
   bool wants_logprobs = false;        // whether the verifier states log-probs of the emitted tokens
+  uint32_t num_scored = 0;            // rows that prompt_logprobs are asked for
+  uint32_t num_top = 0;               // most top tokens of each of them
   std::optional<DraftLimits> proposal_limits = {};  // none: no proposal was asked for
 };
 

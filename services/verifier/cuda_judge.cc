@@ -29,7 +29,11 @@ absl::Status CudaJudge::Run(std::span<JudgeTask> tasks) {
     size_t end = begin;
     for (size_t rows = 0; end < tasks.size(); ++end) {
       rows += tasks[end].num_logits();
-      if (rows > kJudgeRows) break;
+      if (rows > kJudgeRows || (end > begin && tasks[end].num_scored > 0)) break;
+      if (tasks[end].num_scored > 0) {
+        ++end;
+        break;
+      }
     }
     TANDEM_RETURN_IF_ERROR(RunGroup(tasks.subspan(begin, end - begin)));
     begin = end;
@@ -44,7 +48,7 @@ absl::Status CudaJudge::RunGroup(std::span<JudgeTask> group) {
   const absl::Status done = model_->stream().Wait();
   TANDEM_RETURN_IF_ERROR(enqueued);
   TANDEM_RETURN_IF_ERROR(done);
-  return Read(batch);
+  return Read(group, batch);
 }
 
 absl::Status CudaJudge::Enqueue(std::span<JudgeTask> group, Batch& batch) {
@@ -53,13 +57,20 @@ absl::Status CudaJudge::Enqueue(std::span<JudgeTask> group, Batch& batch) {
   const DeviceSampler::Memory& memory = sampler.memory();
   std::vector<std::vector<int32_t>> fed;
   const std::vector<ForwardItem> items = ItemsOf(group, &fed);
-  TANDEM_ASSIGN_OR_RETURN(const DeviceLogits logits, model_->ForwardOnDevice(items));
+  TANDEM_ASSIGN_OR_RETURN(DeviceLogits logits, model_->ForwardOnDevice(items));
   for (JudgeTask& task : group) {
     const size_t length_before = task.slot->length();
+    if (task.num_scored > 0) batch.scored_length_before = length_before;
     task.slot->Append(task.token_ids);
     if (!task.sample) continue;
     batch.sampled.push_back(&task);
     batch.lengths_before.push_back(length_before);
+  }
+  if (const JudgeTask& first = group.front(); first.num_scored > 0) {
+    TANDEM_RETURN_IF_ERROR(FetchScored(logits, first.num_scored));
+    batch.num_scored = first.num_logits() - first.num_judged();
+    logits.data += batch.num_scored * logits.stride;
+    logits.rows -= batch.num_scored;
   }
   if (batch.sampled.empty()) return absl::OkStatus();
 
@@ -94,6 +105,16 @@ absl::Status CudaJudge::Enqueue(std::span<JudgeTask> group, Batch& batch) {
                                       .reports = memory.reports},
                                      stream.get()));
   return stream.Copy(reports_.data(), memory.reports, batch.rows.size() * sizeof(DeviceReport));
+}
+
+absl::Status CudaJudge::FetchScored(const DeviceLogits& logits, size_t num_scored) {
+  if (scored_.data() == nullptr || scored_stride_ != logits.stride) {
+    TANDEM_ASSIGN_OR_RETURN(scored_,
+                            PinnedMemory::Create(kMaxScoredRows * logits.stride * sizeof(float)));
+    scored_stride_ = logits.stride;
+  }
+  return model_->stream().Copy(scored_.data(), logits.data,
+                               num_scored * logits.stride * sizeof(float));
 }
 
 absl::Status CudaJudge::TellSampler(Batch& batch) {
@@ -167,7 +188,17 @@ absl::Status CudaJudge::AddRows(const JudgeTask& task, size_t context, RowDraw h
   return absl::OkStatus();
 }
 
-absl::Status CudaJudge::Read(const Batch& batch) const {
+bool CudaJudge::ReadScores(const Batch& batch, JudgeTask& task) const {
+  const LogitsView logits = {static_cast<const float*>(scored_.data()), scored_stride_,
+                             task.num_scored};
+  if (Score(logits, model_->description().vocabulary_size, task)) return true;
+  task.verdict.finite = false;
+  task.slot->TruncateTo(batch.scored_length_before);
+  return false;
+}
+
+absl::Status CudaJudge::Read(std::span<JudgeTask> group, const Batch& batch) const {
+  if (group.front().num_scored > 0 && !ReadScores(batch, group.front())) return absl::OkStatus();
   const auto* const verdicts = static_cast<const DeviceVerdict*>(verdicts_.data());
   const auto* const reports = static_cast<const DeviceReport*>(reports_.data());
   for (size_t i = 0; i < batch.sampled.size(); ++i) {
@@ -186,7 +217,8 @@ absl::Status CudaJudge::Read(const Batch& batch) const {
     }
     if (task.feature_place.has_value()) {
       const auto first_row = static_cast<size_t>(batch.blocks[i].first_row);
-      model_->self_drafter()->KeepFeature(*task.feature_place, first_row + task.newest_row());
+      model_->self_drafter()->KeepFeature(*task.feature_place,
+                                          batch.num_scored + first_row + task.newest_row());
     }
     const DeviceReport* const first = reports + batch.blocks[i].first_row;
     for (int32_t step = 0; step <= verdict.num_accepted; ++step) {

@@ -1,6 +1,8 @@
 #include "services/verifier/judge.h"
 
 #include "common/status.h"
+#include "kernels/sampling/log_probs_report.h"
+#include "kernels/sampling/transform/transform.h"
 
 namespace tandem {
 
@@ -22,6 +24,19 @@ std::vector<ForwardItem> ItemsOf(std::span<const JudgeTask> tasks,
   return items;
 }
 
+bool Score(const LogitsView& logits, size_t vocabulary_size, JudgeTask& task) {
+  task.scores.clear();
+  for (size_t i = 0; i < task.num_scored; ++i) {
+    const std::span row(logits.row(i), vocabulary_size);
+    if (!AllFinite(row)) return false;
+    const bool is_last = i + 1 == task.token_ids.size();
+    task.scores.push_back(ReportLogProbs(row,
+                                         is_last ? task.following_token_id : task.token_ids[i + 1],
+                                         task.slot->params().num_prompt_logprobs));
+  }
+  return true;
+}
+
 absl::Status HostJudge::Run(std::span<JudgeTask> tasks) {
   if (tasks.empty()) return absl::OkStatus();
   std::vector<std::vector<int32_t>> fed;
@@ -29,15 +44,25 @@ absl::Status HostJudge::Run(std::span<JudgeTask> tasks) {
   TANDEM_ASSIGN_OR_RETURN(const LogitsView logits, model_->Forward(items));
 
   size_t row = 0;
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    JudgeTask& task = tasks[i];
-    Slot& slot = *task.slot;
-    const size_t length_before = slot.length();
-    slot.Append(task.token_ids);
-    if (!task.sample) continue;
-    task.verdict = AcceptReject({.target_logits = logits.row(row),
+  for (JudgeTask& task : tasks) {
+    TANDEM_RETURN_IF_ERROR(Judged(logits, row, task));
+    row += task.num_logits();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HostJudge::Judged(const LogitsView& logits, size_t row, JudgeTask& task) {
+  Slot& slot = *task.slot;
+  const size_t vocabulary_size = model_->description().vocabulary_size;
+  const size_t length_before = slot.length();
+  slot.Append(task.token_ids);
+  const LogitsView rows = {logits.row(row), logits.stride, task.num_logits()};
+  const size_t first_judged = task.num_logits() - task.num_judged();
+  task.verdict.finite = Score(rows, vocabulary_size, task);
+  if (task.sample && task.verdict.finite) {
+    task.verdict = AcceptReject({.target_logits = rows.row(first_judged),
                                  .logits_stride = logits.stride,
-                                 .vocabulary_size = model_->description().vocabulary_size,
+                                 .vocabulary_size = vocabulary_size,
                                  .draft_token_ids = task.draft_token_ids,
                                  .draft_parents = task.draft_parents,
                                  .draft_log_probs = task.draft_log_probs,
@@ -47,18 +72,17 @@ absl::Status HostJudge::Run(std::span<JudgeTask> tasks) {
                                  .num_output_tokens = slot.num_output_tokens(),
                                  .position = slot.length(),
                                  .drafter = task.drafter});
-    const size_t first_row = row;
-    row += task.num_logits();
-    if (!task.verdict.finite) {
-      slot.TruncateTo(length_before);
-      continue;
-    }
-    if (task.feature_place.has_value()) {
-      model_->self_drafter()->KeepFeature(*task.feature_place, first_row + task.newest_row());
-    }
-    TANDEM_RETURN_IF_ERROR(slot.KeepPath(task.draft_token_ids, task.verdict.path));
   }
-  return absl::OkStatus();
+  if (!task.verdict.finite) {
+    slot.TruncateTo(length_before);
+    return absl::OkStatus();
+  }
+  if (!task.sample) return absl::OkStatus();
+  if (task.feature_place.has_value()) {
+    model_->self_drafter()->KeepFeature(*task.feature_place,
+                                        row + first_judged + task.newest_row());
+  }
+  return slot.KeepPath(task.draft_token_ids, task.verdict.path);
 }
 
 }  // namespace tandem

@@ -29,16 +29,24 @@ struct JudgeTask {
   std::optional<RingBlock> ring_block;  // the ring entry of draft_log_probs, if they are in one
   uint8_t drafter = 0;  // as in DrawKey: the number of the draft model that drew the draft
   bool sample = false;  // false: only fill the cache
+  // The first rows of token_ids that get the log-probabilities of the token after them, and the
+  // token after token_ids, which the last row needs if it is one of them. PRECOND: there is no
+  // draft if any row is scored.
+  size_t num_scored = 0;
+  int32_t following_token_id = 0;
   // Where the target's own drafter keeps the feature of the newest kept row, which a proposal is
   // made from. None: no proposal is wanted. PRECOND: the model has a drafter of its own.
   std::optional<size_t> feature_place;
-  BlockVerdict verdict;  // out, if `sample`
+  BlockVerdict verdict;               // out, if `sample`; not finite if a scored row is not
+  std::vector<TokenLogProbs> scores;  // out: num_scored, if all of them are finite
   // Out: false if a draft row was no distribution that gives its token. Then the block was dropped
   // without judgment, and the verdict is that of a slot without a draft.
   bool drafts_valid = true;
 
   // Number of rows that are judged: that of the pending token, and those of the draft tokens.
-  size_t num_logits() const { return sample ? draft_token_ids.size() + 1 : 0; }
+  size_t num_judged() const { return sample ? draft_token_ids.size() + 1 : 0; }
+  // Number of rows with logits, the judged ones last.
+  size_t num_logits() const { return num_scored > 0 ? token_ids.size() : num_judged(); }
   // The row of the last accepted token among them. PRECOND: the verdict is finite.
   size_t newest_row() const {
     return verdict.path.empty() ? 0 : static_cast<size_t>(verdict.path.back()) + 1;
@@ -66,6 +74,10 @@ class Judge {
 std::vector<ForwardItem> ItemsOf(std::span<const JudgeTask> tasks,
                                  std::vector<std::vector<int32_t>>* fed);
 
+// Fills in the scores of a task. `logits` are those of its first rows, in memory of the host.
+// Returns false if any that is read is not finite.
+bool Score(const LogitsView& logits, size_t vocabulary_size, JudgeTask& task);
+
 class HostJudge final : public Judge {
  public:
   // `model` must outlive the judge.
@@ -75,6 +87,9 @@ class HostJudge final : public Judge {
   bool checks_draft_rows() const override { return false; }
 
  private:
+  // `logits` are those of the pass, in which the task's begin at `row`.
+  absl::Status Judged(const LogitsView& logits, size_t row, JudgeTask& task);
+
   LanguageModel* model_;
 };
 

@@ -9,11 +9,23 @@
 #include <string>
 #include <utility>
 
+#include "common/rpc/protocol.h"
 #include "common/status.h"
 #include "services/worker/session/wire.h"
 
 namespace tandem {
 namespace {
+
+// Writes the token's log-probability and the first `num_top` of the others.
+void WriteLogProbs(const TokenLogProbs& token, int32_t num_top, v1::TokenLogprobs& written) {
+  written.set_logprob(token.log_prob);
+  const auto num = std::min(token.top.size(), static_cast<size_t>(num_top));
+  for (const TopLogProb& top : std::span(token.top).first(num)) {
+    v1::TopLogprob& entry = *written.add_top();
+    entry.set_token_id(top.token_id);
+    entry.set_logprob(top.log_prob);
+  }
+}
 
 void WriteVerdict(const BlockVerdict& verdict, const SamplingParams& params, bool is_tree,
                   v1::VerifyResult& result) {
@@ -26,14 +38,7 @@ void WriteVerdict(const BlockVerdict& verdict, const SamplingParams& params, boo
       result.add_successors(rank < token.top.size() ? token.top[rank].token_id : -1);
     }
     if (params.num_logprobs < 0) continue;
-    v1::TokenLogprobs& written = *result.add_logprobs();
-    written.set_logprob(token.log_prob);
-    const auto num_top = std::min(token.top.size(), static_cast<size_t>(params.num_logprobs));
-    for (const TopLogProb& top : std::span(token.top).first(num_top)) {
-      v1::TopLogprob& entry = *written.add_top();
-      entry.set_token_id(top.token_id);
-      entry.set_logprob(top.log_prob);
-    }
+    WriteLogProbs(token, params.num_logprobs, *result.add_logprobs());
   }
   for (const AuditSample& sample : verdict.audit) {
     v1::AuditSample& written = *result.add_audit();
@@ -156,6 +161,25 @@ absl::Status VerifierSession::CheckShape(const v1::VerifyItem& item) {
   return absl::OkStatus();
 }
 
+absl::Status VerifierSession::CheckScores(const v1::VerifyItem& item,
+                                          const SamplingParams& params) {
+  const v1::PromptScores& scores = item.scores();
+  const auto num_tokens = static_cast<uint32_t>(item.token_ids_size());
+  if (params.num_prompt_logprobs < 0 || item.draft_token_ids_size() > 0) {
+    return InvalidArgument("scores: given with a draft, or without open.prompt_logprobs");
+  }
+  if (scores.num_rows() < 1 || scores.num_rows() > num_tokens || num_tokens > kMaxScoredRows) {
+    return InvalidArgument("scores.num_rows: got " + std::to_string(scores.num_rows()) + " of " +
+                           std::to_string(num_tokens) + " rows, want 1 or more of at most " +
+                           std::to_string(kMaxScoredRows));
+  }
+  if (scores.has_following_token_id() != (scores.num_rows() == num_tokens)) {
+    return InvalidArgument("scores.following_token_id: want it if and only if all rows are scored");
+  }
+  const int32_t following = scores.following_token_id();
+  return CheckTokenIds("scores.following_token_id", {&following, 1}, model().vocabulary_size());
+}
+
 absl::StatusOr<NewRows> VerifierSession::Prepare(const v1::VerifyItem& item, JudgeTask& task) {
   const std::span<const int32_t> draft_token_ids = ToSpan(item.draft_token_ids());
   TANDEM_RETURN_IF_ERROR(
@@ -169,6 +193,7 @@ absl::StatusOr<NewRows> VerifierSession::Prepare(const v1::VerifyItem& item, Jud
     return InvalidArgument("draft_token_ids: given, but `sample` is false");
   }
   if (item.has_propose()) TANDEM_RETURN_IF_ERROR(CheckShape(item));
+  if (item.has_scores()) TANDEM_RETURN_IF_ERROR(CheckScores(item, task.slot->params()));
   const size_t rows = item.at().length() + task.token_ids.size() + draft_token_ids.size();
   if (rows > task.slot->capacity()) {
     return ResourceExhausted(std::to_string(rows) + " tokens, a slot of the verifier holds " +
@@ -177,8 +202,12 @@ absl::StatusOr<NewRows> VerifierSession::Prepare(const v1::VerifyItem& item, Jud
   task.draft_token_ids = draft_token_ids;
   task.draft_parents = parents;
   task.sample = item.sample();
-  return NewRows{
-      .token_ids = task.token_ids, .num_more = draft_token_ids.size(), .needs_logits = task.sample};
+  task.num_scored = item.scores().num_rows();
+  task.following_token_id = item.scores().following_token_id();
+  return NewRows{.token_ids = task.token_ids,
+                 .num_more = draft_token_ids.size(),
+                 .needs_logits = task.sample,
+                 .needs_all_logits = task.num_scored > 0};
 }
 
 void VerifierSession::OnExecuted(const v1::VerifyItem& item, JudgeTask& task,
@@ -251,10 +280,13 @@ absl::Status VerifierSession::Propose(std::span<JudgeTask> tasks) {
 absl::Status VerifierSession::Finish(const v1::VerifyItem& item, JudgeTask& task,
                                      v1::VerifyResult& result) {
   task.slot->Publish(task.slot->length());
-  if (!task.sample) return absl::OkStatus();
   if (!task.verdict.finite) {
     return absl::DataLossError("the target's logits hold NaN or infinity");
   }
+  for (const TokenLogProbs& score : task.scores) {
+    WriteLogProbs(score, task.slot->params().num_prompt_logprobs, *result.add_prompt_logprobs());
+  }
+  if (!task.sample) return absl::OkStatus();
   WriteVerdict(task.verdict, task.slot->params(), !task.draft_parents.empty(), result);
   if (task.feature_place.has_value()) {
     WriteProposal(orders_[*task.feature_place].tree, *result.mutable_proposal());

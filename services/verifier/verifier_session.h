@@ -60,6 +60,8 @@ class VerifierSession final : public BatchSession<VerifierProtocol> {
   bool CanPropose(Slot& slot);
   // INVALID_ARGUMENT: the item asks for a proposal that no verifier could make.
   absl::Status CheckShape(const v1::VerifyItem& item);
+  // INVALID_ARGUMENT: the item asks for log-probabilities that it cannot have.
+  absl::Status CheckScores(const v1::VerifyItem& item, const SamplingParams& params);
   // Has the target's own drafter propose for the tasks that want it.
   absl::Status Propose(std::span<JudgeTask> tasks);
 

@@ -119,11 +119,20 @@ TEST(CompletionRequestTest, FieldsThatWouldChangeTheAnswerAreRefusedByName) {
   EXPECT_THAT(Refusal(R"({"prompt": "a", "n": 0})"), StartsWith("n: got 0, allowed: from 1"));
   EXPECT_THAT(Refusal(R"({"prompt": "a", "suffix": "b"})"), StartsWith("suffix: got a string"));
   EXPECT_THAT(Refusal(R"({"prompt": "a", "prompt_logprobs": 0})"), StartsWith("prompt_logprobs:"));
-  EXPECT_THAT(Refusal(R"({"prompt": "a", "echo": true, "logprobs": 0})"), StartsWith("echo: got"));
   EXPECT_EQ(Parsed(R"({"prompt": "a", "best_of": 1, "n": 1.0, "suffix": "",
                        "response_format": {"type": "text"}, "use_beam_search": false})")
                 .prompt(),
             "a");
+}
+
+TEST(CompletionRequestTest, EchoWithLogprobsAsksForThoseOfThePrompt) {
+  const auto asked = [](const char* body) { return Parsed(body).sampling_params(); };
+  EXPECT_EQ(asked(R"({"prompt": "a", "echo": true, "logprobs": 3})").prompt_logprobs(), 3);
+  EXPECT_TRUE(asked(R"({"prompt": "a", "echo": true, "logprobs": 0})").has_prompt_logprobs());
+  EXPECT_TRUE(asked(R"({"prompt": "a", "echo": true, "max_tokens": 0})").has_prompt_logprobs());
+  EXPECT_FALSE(asked(R"({"prompt": "a", "echo": true})").has_prompt_logprobs());
+  EXPECT_FALSE(asked(R"({"prompt": "a", "logprobs": 3})").has_prompt_logprobs());
+  EXPECT_FALSE(asked(R"({"prompt": "a", "max_tokens": 0})").has_prompt_logprobs());
 }
 
 TEST(CompletionRequestTest, ValuesOfAnotherTypeAreRefusedByName) {

@@ -90,7 +90,7 @@ TEST(CompletionResponseTest, BytesThatAreNotUtf8DoNotReachTheClient) {
 
 TEST(ChoiceLogprobsTest, OffsetsCountCharactersAndPartsHaveNamesOfTheirOwn) {
   ChoiceLogprobs logprobs;
-  logprobs.SetOffset(CountCharacters("pr\xc3\xa4"));
+  logprobs.SetEcho("pr\xc3\xa4");
   const auto add = [&](const std::string& text, const std::string& bytes, float logprob) {
     v1::TokenLogprobs token;
     token.set_text(text);
@@ -114,6 +114,67 @@ TEST(ChoiceLogprobsTest, OffsetsCountCharactersAndPartsHaveNamesOfTheirOwn) {
   EXPECT_EQ(got["top_logprobs"][0].size(), 2u);  // the chosen token and the alternative
   EXPECT_EQ(got["top_logprobs"][3].size(), 1u);  // they are the same
   EXPECT_TRUE(logprobs.empty());
+}
+
+template <typename Entry>
+void SetText(const std::string& bytes, Entry* entry) {
+  entry->set_text(bytes);
+  entry->set_bytes(bytes);
+}
+
+v1::TokenLogprobs Token(const std::string& bytes, float logprob) {
+  v1::TokenLogprobs token;
+  SetText(bytes, &token);
+  token.set_logprob(logprob);
+  return token;
+}
+
+TEST(ChoiceLogprobsTest, TokensOfThePromptHaveTheirPlacesInItsText) {
+  ChoiceLogprobs logprobs;
+  logprobs.SetEcho("pr\xc3\xa4 x");
+  v1::PromptStart start;
+  SetText("<s>", &start);  // the tokenizer added it
+  logprobs.AddStart(start);
+  for (const char* bytes : {" pr", "\xc3", "\xa4", "</s>", " x"}) {
+    logprobs.AddPrompt(Token(bytes, -1));
+  }
+  logprobs.Add(Token("yy", -2));
+  logprobs.Add(Token("z", -3));
+  const Json got = Json::parse(logprobs.Take());
+  EXPECT_EQ(got["text_offset"], Json::array({0, 0, 2, 3, 3, 3, 5, 7}));
+  EXPECT_EQ(got["tokens"][0], "<s>");
+  EXPECT_TRUE(got["token_logprobs"][0].is_null() && got["top_logprobs"][0].is_null());
+  EXPECT_EQ(got["token_logprobs"][1], -1);
+  EXPECT_EQ(got["top_logprobs"][1], Json({{" pr", -1}}));
+  EXPECT_EQ(got["token_logprobs"].size(), 8u);
+}
+
+TEST(CompletionResponseTest, EachChoiceBeginsWithTheLogprobsOfThePrompt) {
+  AnswerOptions options;
+  options.num_choices = 2;
+  options.echo = true;
+  options.logprobs = true;
+  CompletionResponse response({"cmpl-1", 7, "m", ""}, options, 1);
+  response.SetEcho(0, "ab");
+  v1::GenerateResponse first;
+  SetText("a", first.mutable_prompt_start());
+  EXPECT_EQ(response.Add(0, first), "");
+  v1::GenerateResponse last = Last("c");
+  *last.add_prompt_logprobs() = Token("b", -1);
+  *last.add_logprobs() = Token("c", -2);
+  response.Add(0, last);
+  v1::GenerateResponse other = Last("d");
+  other.set_index(1);
+  *other.add_logprobs() = Token("d", -3);
+  response.Add(0, other);
+  ASSERT_TRUE(response.is_complete());
+  const Json choices = Json::parse(response.Body())["choices"];
+  EXPECT_EQ(choices[0]["text"], "abc");
+  EXPECT_EQ(choices[1]["text"], "abd");
+  EXPECT_EQ(choices[0]["logprobs"]["tokens"], Json::array({"a", "b", "c"}));
+  EXPECT_EQ(choices[1]["logprobs"]["tokens"], Json::array({"a", "b", "d"}));
+  EXPECT_EQ(choices[1]["logprobs"]["token_logprobs"], Json::array({nullptr, -1, -3}));
+  EXPECT_EQ(choices[1]["logprobs"]["text_offset"], Json::array({0, 1, 2}));
 }
 
 }  // namespace

@@ -186,6 +186,44 @@ TEST(CheckVerifyResultTest, SuccessorsAreThoseThatWereAskedFor) {
             "gave 4 successors of 2 tokens");
 }
 
+TEST(CheckVerifyResultTest, APromptIsScoredAsItWasAskedFor) {
+  SentVerify sent = kVerify;
+  sent.num_scored = 1;
+  sent.num_top = 2;
+  const auto words = [&](auto change) {
+    v1::VerifyResult result = Accepted(0);
+    v1::TokenLogprobs* const token = result.add_prompt_logprobs();
+    token->set_logprob(-1);
+    for (const int id : {0, 99}) {
+      v1::TopLogprob* const top = token->add_top();
+      top->set_token_id(id);
+      top->set_logprob(-std::numeric_limits<float>::infinity());
+    }
+    change(result, *token);
+    return Words(CheckVerifyResult(sent, result, kVocabulary));
+  };
+  using Result = v1::VerifyResult;
+  using Token = v1::TokenLogprobs;
+  const float nan = std::nanf("");
+  EXPECT_EQ(words([](Result&, Token&) {}), "");
+  EXPECT_EQ(words([](Result& result, Token&) { result.clear_prompt_logprobs(); }),
+            "gave 0 prompt logprobs for 1 rows");
+  EXPECT_EQ(words([](Result& result, Token&) { result.set_num_cached_tokens(1); }),
+            "scored rows of its prefix cache");
+  EXPECT_NE(words([&](Result&, Token& token) { token.set_logprob(nan); }), "");
+  EXPECT_EQ(words([](Result&, Token& token) { token.set_logprob(0.5f); }),
+            "gave the log-probability 0.5, want 0 at most");
+  EXPECT_NE(words([&](Result&, Token& token) { token.mutable_top(1)->set_logprob(nan); }), "");
+  EXPECT_EQ(words([](Result&, Token& token) { token.mutable_top()->RemoveLast(); }),
+            "gave 1 top tokens, and perhaps texts, where 2 were asked for");
+  EXPECT_NE(words([](Result&, Token& token) { token.set_text("a"); }), "");
+  EXPECT_EQ(words([](Result&, Token& token) { token.mutable_top(0)->set_token_id(100); }),
+            "gave the top token 100 of a vocabulary of 100, and perhaps its text");
+  EXPECT_NE(words([](Result&, Token& token) { token.mutable_top(0)->set_bytes("a"); }), "");
+  sent.num_scored = 0;
+  EXPECT_EQ(words([](Result&, Token&) {}), "gave 1 prompt logprobs for 0 rows");
+}
+
 v1::VerifyResult Accepted(uint32_t num_accepted) {
   v1::VerifyResult result;
   result.mutable_state()->set_slot(kVerify.slot);

@@ -26,6 +26,8 @@ struct CallResult {
   std::vector<int32_t> ids;
   std::vector<int> sources;
   std::vector<float> logprobs;
+  std::vector<float> prompt_scores;    // log-probabilities of prompt tokens
+  std::vector<int32_t> prompt_starts;  // ids of the prompt's first token
   std::string text;
   std::optional<v1::Completion> completion;
   std::optional<absl::Status> status;
@@ -39,6 +41,10 @@ struct CallResult {
     for (const v1::TokenLogprobs& of_token : response.logprobs()) {
       logprobs.push_back(of_token.logprob());
     }
+    for (const v1::TokenLogprobs& of_token : response.prompt_logprobs()) {
+      prompt_scores.push_back(of_token.logprob());
+    }
+    if (response.has_prompt_start()) prompt_starts.push_back(response.prompt_start().token_id());
     text += response.text();
     if (response.has_completion()) completion = response.completion();
   }

@@ -394,6 +394,14 @@ class ToyVerifier : public ToyWorker {
       *result.mutable_state() = State(item.at().slot(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
       return result;
     }
+    for (uint32_t i = 0; i < item.scores().num_rows(); ++i) {
+      v1::TokenLogprobs* const score = result.add_prompt_logprobs();
+      score->set_logprob(-static_cast<float>(slot.tokens.size() + i + 1));
+      for (int32_t top = 0; top < slot.open->prompt_logprobs(); ++top) {
+        score->add_top()->set_token_id(top);
+      }
+      ++num_scored;
+    }
     slot.tokens.insert(slot.tokens.end(), item.token_ids().begin(), item.token_ids().end());
     most_rows = std::max(most_rows, rows);
     if (item.sample()) {
@@ -463,6 +471,7 @@ class ToyVerifier : public ToyWorker {
   bool tells_heads = false;     // the next verdict says which heads there are
   bool cannot_propose = false;  // the texts are older than the heads
   int num_refused = 0;          // items that found no page
+  size_t num_scored = 0;        // prompt tokens that got log-probabilities
   size_t wrong_at = 0;          // number of tokens after which plain decoding gives another token
   size_t most_batch_rows = 0;
   size_t last_batch_rows = 0;

@@ -271,6 +271,12 @@ void Checker::OnProposeReply(Pod& pod, SessionId session_id, Session& session,
   }
 }
 
+void Checker::SeePrompt(const BatchItem& item, const v1::VerifyResult& result, const Call& call) {
+  See(Sight::kPromptInPieces);
+  if (result.prompt_logprobs_size() > 0 && call.num_scores > 0) See(Sight::kScoredInPieces);
+  if (item.end <= call.num_scores) See(Sight::kScoredBefore);
+}
+
 void Checker::OnVerifyReply(Pod& pod, Session& session, const v1::VerifyReply& reply) {
   const Batch batch = *std::move(session.batch);
   session.batch.reset();
@@ -297,7 +303,7 @@ void Checker::OnVerifyReply(Pod& pod, Session& session, const v1::VerifyReply& r
         call.aborts = 0;
         if (result.num_cached_tokens() > 0) See(Sight::kCacheHit);
         if (item.sample) NoteHints(item, result, Excused(session, kBadReply), &call);
-        if (!item.sample) See(Sight::kPromptInPieces);
+        if (!item.sample) SeePrompt(item, result, call);
         for (int node = 0; node < result.path_size(); ++node) {
           if (result.path(node) == static_cast<uint32_t>(node)) continue;
           See(Sight::kRowsMoved);
@@ -597,7 +603,10 @@ std::optional<std::pair<std::string, std::string>> Checker::CheckOpen(RouterId i
     if (told.cache_salt() != salt) return Broken("commands", "a replay that may share a page");
     told.set_cache_salt(calls_.at(owner).plan.request.open.cache_salt());
   }
-  if (told.SerializeAsString() != calls_.at(owner).plan.request.open.SerializeAsString()) {
+  v1::SlotOpen asked = calls_.at(owner).plan.request.open;
+  // Only a verifier scores a prompt, and only for a client.
+  if (session.peer != kVerifierPeer || calls_.at(owner).completed) asked.clear_prompt_logprobs();
+  if (told.SerializeAsString() != asked.SerializeAsString()) {
     return Broken("commands", "`open` is not what the client asked for");
   }
   if (session.peer == kVerifierPeer) {
@@ -938,7 +947,7 @@ void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Ses
     const auto num_tokens = static_cast<uint32_t>(item.token_ids_size());
     const auto num_drafts = static_cast<uint32_t>(item.draft_token_ids_size());
     const uint32_t end = item.at().length() + num_tokens;
-    if (item.sample() && num_tokens == 1) {
+    if (num_tokens == 1) {
       decode_rows += 1 + num_drafts;
     } else {
       prompt_rows += num_tokens;
@@ -1007,6 +1016,7 @@ void Checker::CheckWrite(const v1::GenerateResponse& response, CallId id) {
           (call.plan.request.wants_logprobs ? response.token_ids_size() : 0)) {
     return Fail("tokens", absl::StrCat("call ", id, ": request id, sources or logprobs differ"));
   }
+  CheckScores(response, id, &call);
   const ToyPair& pair = scenario_->pair;
   for (int i = 0; i < response.token_ids_size(); ++i) {
     const uint32_t place = call.committed_len();
@@ -1034,6 +1044,26 @@ void Checker::CheckWrite(const v1::GenerateResponse& response, CallId id) {
   if (response.has_completion()) {
     call.completed = true;
     CheckCompletion(response.completion(), call);
+  }
+}
+
+void Checker::CheckScores(const v1::GenerateResponse& response, CallId id, Call* call) {
+  const v1::SlotOpen& open = call->plan.request.open;
+  const uint32_t wanted = open.has_prompt_logprobs() ? call->plan.prompt_len() - 1 : 0;
+  for (const v1::TokenLogprobs& token : response.prompt_logprobs()) {
+    const uint32_t place = ++call->num_scores;
+    if (place > wanted ||
+        token.logprob() !=
+            scenario_->pair.Logprob(call->plan.hashes[place], call->plan.tokens[place]) ||
+        token.top_size() != open.prompt_logprobs()) {
+      return Fail("prompts", absl::StrCat("call ", id, ", prompt token ", place, " of ",
+                                          call->plan.prompt_len(),
+                                          ": the logprob is another token's, or not wanted"));
+    }
+  }
+  if ((response.token_ids_size() > 0 || response.has_completion()) && call->num_scores < wanted) {
+    Fail("prompts", absl::StrCat("call ", id, " goes on after ", call->num_scores,
+                                 " logprobs of its prompt, of ", wanted));
   }
 }
 

@@ -100,6 +100,7 @@ class Checker {
     bool completed = false;
     bool cannot_fit = false;
     uint32_t emitted = 0;
+    uint32_t num_scores = 0;  // log-probabilities of the prompt that were written
     std::string text;
     std::map<v1::TokenSource, int> sources;
     std::set<std::pair<int32_t, int32_t>> successors;  // a token, and a favorite after it
@@ -280,9 +281,12 @@ class Checker {
   void SeePlace(const Router& router, uint32_t pod, Call* call);
   void OnProposeReply(Pod& pod, SessionId session_id, Session& session,
                       const v1::ProposeReply& reply);
+  void SeePrompt(const BatchItem& item, const v1::VerifyResult& result, const Call& call);
   void OnVerifyReply(Pod& pod, Session& session, const v1::VerifyReply& reply);
   void EndSession(Router& router, SessionId id, Session& session);
   void CheckWrite(const v1::GenerateResponse& response, CallId id);
+  // Each prompt token has its log-probabilities once, before the output.
+  void CheckScores(const v1::GenerateResponse& response, CallId id, Call* call);
   void CheckCompletion(const v1::Completion& completion, const Call& call);
   void CheckFinish(Router& router, const Fleet& fleet, const FinishCall& finish);
   // Returns why the status has no reason, or an empty text if it has one.

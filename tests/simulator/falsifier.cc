@@ -181,6 +181,11 @@ void Falsifier::ChangeCommands(const Fleet& fleet, EngineCommands* commands) {
 }
 
 void Falsifier::ChangeWrite(CallId call, v1::GenerateResponse* response) {
+  if (const int scored = response->prompt_logprobs_size(); scored > 0) {
+    auto& scores = *response->mutable_prompt_logprobs();
+    if (bug_ == PlantedBug::kPromptTokenScoredTwice) *scores.Add() = scores[scored - 1];
+    if (bug_ == PlantedBug::kPromptTokenNotScored) scores.RemoveLast();
+  }
   const int n = response->token_ids_size();
   if (n == 0) return;
   const int32_t last = response->token_ids(n - 1);

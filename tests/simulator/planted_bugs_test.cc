@@ -30,6 +30,8 @@ const Expectation kExpectations[] = {
     {kNextTokenDropped, 100, {"commands"}},
     {kTokensSwapped, 100, {"tokens"}},
     {kSourceMislabeled, 100, {"statistics"}},
+    {kPromptTokenScoredTwice, 100, {"prompts"}},
+    {kPromptTokenNotScored, 100, {"prompts"}},
     {kWriteAfterFinish, 100, {"calls"}},
     {kFinishMissing, 100, {"calls"}},
     {kFinishTwice, 100, {"calls"}},

@@ -55,8 +55,10 @@ enum class Sight : uint8_t {
   kHeadsBeingLoaded,  // a verdict while other heads are being loaded
   kSharedFeatures,    // a proposal from rows of the heads that are known from pages alone
   kWithoutFeatures,   // no proposal, as the text lacks the states that the heads read
+  kScoredInPieces,    // log-probabilities of a prompt, not the first ones
+  kScoredBefore,      // a part of a prompt is computed again without them
 };
-inline constexpr std::array<std::string_view, 44> kSightNames = {
+inline constexpr std::array<std::string_view, 46> kSightNames = {
     "calls completed",
     "plain rounds",
     "drafts accepted in full",
@@ -100,7 +102,9 @@ inline constexpr std::array<std::string_view, 44> kSightNames = {
     "proposals by heads that were swapped in",
     "verdicts while other heads were loaded",
     "proposals from features found on pages",
-    "texts that lack the features of the heads"};
+    "texts that lack the features of the heads",
+    "prompts scored in pieces",
+    "prompts computed again that were scored before"};
 
 struct Sights {
   std::array<uint64_t, kSightNames.size()> counts = {};

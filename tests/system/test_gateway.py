@@ -99,7 +99,7 @@ def test_greedy_text_is_that_of_grpc(server, gateway):
 
 
 @pytest.mark.parametrize("options", [dict(temperature=0), dict(seed=7), dict(temperature=0, stop=["king"]), dict(temperature=0, logprobs=2),
-                                     dict(temperature=0, echo=True)], ids=str)
+                                     dict(temperature=0, echo=True), dict(temperature=0, echo=True, logprobs=1)], ids=str)
 def test_a_stream_gives_what_the_whole_answer_gives(gateway, options):
     options = dict(options, prompt=PROMPT, max_tokens=48)
     want = gateway.complete(**options)["choices"][0]
@@ -204,7 +204,7 @@ def test_options_reach_the_router(server, gateway):
     (dict(prompt="a", temperature="hot"), "temperature"), (dict(prompt="a", temperature=-1), "temperature"),
     (dict(prompt="a", top_p=2), "top_p"), (dict(prompt="a", max_tokens=0), "max_tokens"), (dict(prompt="a", max_tokens=1.5), "max_tokens"),
     (dict(prompt="a", logprobs=1000), "logprobs"), (dict(prompt="a", logit_bias={"x": 1}), "logit_bias"),
-    (dict(prompt="a", stop=[1]), "stop"), (dict(prompt="a", echo=True, logprobs=1), "echo"),
+    (dict(prompt="a", stop=[1]), "stop"), (dict(prompt="a", prompt_logprobs=1), "prompt_logprobs"),
     (dict(prompt=[99999999]), "prompt"), (dict(prompt="a", stream_options={}), "stream_options"),
     (dict(prompt="a", speculation={"lenience": 0.5}), "speculation"),
     (dict(prompt="a", speculation={"drafter": "no"}), "speculation.drafter"),

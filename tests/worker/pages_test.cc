@@ -257,6 +257,31 @@ TEST_F(PagesTest, AHitGivesTheBitsOfComputing) {
   EXPECT_EQ(computed.next_token_id(), NextToken(tokens));
 }
 
+TEST_F(PagesTest, RowsOfThePrefixCacheAreNotScoredAndScoredRowsAreFoundThere) {
+  Start(20);
+  const Tokens tokens = Text(130, 1);
+  const auto scored = [&](uint32_t slot, size_t begin, size_t end) {
+    v1::VerifyItem item = Item(slot, tokens, begin, end);
+    if (item.has_open()) item.mutable_open()->set_prompt_logprobs(2);
+    item.set_sample(false);
+    item.mutable_scores()->set_num_rows(static_cast<uint32_t>(end - begin));
+    item.mutable_scores()->set_following_token_id(tokens[end]);
+    return Verify(item);
+  };
+  const v1::VerifyResult computed = scored(0, 0, 64);
+  EXPECT_EQ(computed.prompt_logprobs_size(), 64) << computed.state().message();
+  EXPECT_EQ(Prompt(1, tokens).num_cached_tokens(), 64) << "the rows are there for others";
+  const v1::VerifyResult again = scored(2, 0, 64);
+  EXPECT_EQ(again.num_cached_tokens(), 0);
+  EXPECT_EQ(Answer(again), Answer(computed));
+  // Whoever has the scores already need not compute the rows again.
+  v1::VerifyItem item = Item(3, tokens, 0, 64);
+  item.mutable_open()->set_prompt_logprobs(2);
+  item.set_sample(false);
+  EXPECT_EQ(Verify(item).num_cached_tokens(), 64);
+  EXPECT_EQ(scored(3, 64, 128).num_cached_tokens(), 0);
+}
+
 TEST_F(PagesTest, SharedPrefixesAreFoundUpToTheFirstDifferentPage) {
   Start(12);
   const Tokens shared = Text(150, 1);

@@ -1163,6 +1163,119 @@ TEST_F(WorkerSessionTest, EveryCommittedTokenHasLogprobs) {
   }
 }
 
+// Asks for the log-probabilities of the first `num_rows` rows' next tokens. `following`: the token
+// after the item's, if all of its rows are asked for.
+void Ask(uint32_t num_rows, std::optional<int32_t> following, v1::VerifyItem& item) {
+  item.mutable_scores()->set_num_rows(num_rows);
+  if (following.has_value()) item.mutable_scores()->set_following_token_id(*following);
+}
+
+void ExpectSame(const v1::TokenLogprobs& got, const v1::TokenLogprobs& want) {
+  if (testing::BackendUnderTest() == "cpu") {
+    EXPECT_EQ(got.SerializeAsString(), want.SerializeAsString());
+    return;
+  }
+  // A GPU sums the row up in another order than the host, which scores prompts.
+  EXPECT_NEAR(got.logprob(), want.logprob(), 1e-5);
+  EXPECT_EQ(got.top_size(), want.top_size());
+}
+
+// Teacher forcing: the output of one request is a part of the prompt of another one.
+TEST_F(WorkerSessionTest, TokensOfAPromptHaveTheLogprobsThatTheyHadWhenTheyWereDrawn) {
+  StartVerifier();
+  SamplingParams params = Greedy();
+  params.num_logprobs = 3;
+  TinySequence drawn(kPrompt, params);
+  std::vector<v1::TokenLogprobs> expected;
+  for (size_t i = 0; i < NumTokens(40, 4); ++i) {
+    const v1::VerifyResult result = Verify(drawn.NextVerify({}));
+    ASSERT_EQ(result.logprobs_size(), 1) << result.state().message();
+    expected.push_back(result.logprobs(0));
+    drawn.Commit({}, result);
+  }
+
+  params.num_prompt_logprobs = 3;
+  TinySequence scored(drawn.tokens, params);
+  scored.slot = 1;
+  const std::vector<int32_t> tokens = drawn.tokens;
+  v1::VerifyItem item = scored.NextVerify({});
+  item.mutable_token_ids()->Truncate(kPrompt.size() + 3);
+  item.set_sample(false);
+  Ask(kPrompt.size() + 3, tokens[kPrompt.size() + 3], item);
+  const v1::VerifyResult first = Verify(item);
+  ASSERT_EQ(first.prompt_logprobs_size(), item.token_ids_size()) << first.state().message();
+  EXPECT_EQ(Verify(item).SerializeAsString(), first.SerializeAsString()) << "a repetition";
+  scored.verifier_cached = kPrompt.size() + 3;
+  item = scored.NextVerify({});
+  Ask(static_cast<uint32_t>(item.token_ids_size()) - 1, std::nullopt, item);
+  const v1::VerifyResult rest = Verify(item);
+  ASSERT_EQ(rest.prompt_logprobs_size(), item.token_ids_size() - 1) << rest.state().message();
+
+  std::vector<v1::TokenLogprobs> got(first.prompt_logprobs().begin(),
+                                     first.prompt_logprobs().end());
+  got.insert(got.end(), rest.prompt_logprobs().begin(), rest.prompt_logprobs().end());
+  ASSERT_EQ(got.size(), tokens.size() - 1);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    ExpectSame(got[kPrompt.size() - 1 + i], expected[i]);
+  }
+  // The token after the prompt is drawn as ever.
+  const v1::VerifyResult next = Verify(drawn.NextVerify({}));
+  EXPECT_EQ(rest.next_token_id(), next.next_token_id());
+  EXPECT_EQ(rest.logprobs(0).SerializeAsString(), next.logprobs(0).SerializeAsString());
+}
+
+TEST_F(WorkerSessionTest, AScoredRowThatIsNotFiniteEndsItsSlotAlone) {
+  StartVerifier(/*poisoned=*/true);
+  SamplingParams params = Greedy();
+  params.num_prompt_logprobs = 0;
+  TinySequence poisoned({5, 11, kPoison, 12}, params);
+  TinySequence healthy({5, 11, 12}, params);
+  healthy.slot = 1;
+  v1::VerifierCommand command;
+  *command.mutable_verify()->add_items() = poisoned.NextVerify({});
+  *command.mutable_verify()->add_items() = healthy.NextVerify({});
+  Ask(3, std::nullopt, *command.mutable_verify()->mutable_items(0));
+  Ask(2, std::nullopt, *command.mutable_verify()->mutable_items(1));
+  const v1::VerifierReply reply = verifier_->Call(command);
+  EXPECT_EQ(reply.verify().results(0).state().code(), v1::WORKER_CODE_NON_FINITE_LOGITS);
+  EXPECT_EQ(reply.verify().results(0).state().cached_len(), 0);
+  EXPECT_EQ(reply.verify().results(1).state().code(), v1::WORKER_CODE_OK);
+  EXPECT_EQ(reply.verify().results(1).prompt_logprobs_size(), 2);
+  EXPECT_EQ(reply.verify().results(1).prompt_logprobs(0).top_size(), 0);
+}
+
+TEST_F(WorkerSessionTest, ScoresThatCannotBeAreRefused) {
+  StartVerifier();
+  SamplingParams params = Greedy();
+  params.num_prompt_logprobs = 1;
+  TinySequence sequence(kPrompt, params);
+  TinySequence unscored(kPrompt, Greedy());
+  unscored.slot = 1;
+  const auto expect_refused = [&](const char* what, TinySequence& of, auto change) {
+    v1::VerifyItem item = of.NextVerify({});
+    *item.mutable_open() = ToSlotOpen(of.params, of.prompt_length);
+    change(item);
+    const v1::SlotState state = Verify(item).state();
+    EXPECT_EQ(state.code(), v1::WORKER_CODE_INVALID_ARGUMENT) << what << ": " << state.message();
+    EXPECT_THAT(state.message(), HasSubstr(what));
+  };
+  expect_refused("scores: given", unscored, [](v1::VerifyItem& i) { Ask(1, std::nullopt, i); });
+  expect_refused("scores: given", sequence, [](v1::VerifyItem& i) {
+    i.add_draft_token_ids(1);
+    Ask(1, std::nullopt, i);
+  });
+  expect_refused("num_rows: got 0", sequence, [](v1::VerifyItem& i) { i.mutable_scores(); });
+  expect_refused("num_rows: got 6", sequence, [](v1::VerifyItem& i) { Ask(6, 1, i); });
+  expect_refused("want 1 or more of at most 64", sequence, [](v1::VerifyItem& i) {
+    for (int n = 0; n < 60; ++n) i.add_token_ids(1);
+    Ask(1, std::nullopt, i);
+  });
+  expect_refused("following_token_id", sequence, [](v1::VerifyItem& i) { Ask(4, 1, i); });
+  expect_refused("following_token_id", sequence,
+                 [](v1::VerifyItem& i) { Ask(5, std::nullopt, i); });
+  expect_refused("following_token_id", sequence, [](v1::VerifyItem& i) { Ask(5, 64, i); });
+}
+
 TEST_F(WorkerSessionTest, EveryTokenThatPlainSamplingDrawsHasAnAuditSample) {
   StartVerifier();
   StartDraft(kTarget);

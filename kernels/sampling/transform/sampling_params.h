@@ -27,6 +27,8 @@ struct SamplingParams {
   int32_t num_logprobs =
       -1;  // top-n to report with each token; -1: none asked for, 0: only the token's own
 
+  int32_t num_prompt_logprobs = -1;  // the same for tokens of the prompt
+
   int32_t num_successors = 0;  // the largest raw logits to report of each row, for a drafter
 
   bool greedy() const { return temperature == 0.0f; }

@@ -21,6 +21,7 @@ void ReplayQueue::Push(const Sequence& finished) {
   // A replay shares no page with a client: every row is computed anew. No tenant's name has such a
   // byte.
   GenerationRequest request = finished.request;
+  request.open.clear_prompt_logprobs();
   request.open.set_cache_salt(absl::StrCat("\x01replay ", finished.call));
   auto replay = std::make_unique<Sequence>(finished.call, std::move(request),
                                            finished.account.admitted_at(), tokenizer_);

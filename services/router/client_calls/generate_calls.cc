@@ -112,7 +112,12 @@ void GenerateCalls::Write(WriteResponse write) {
   GenerateCall& call = *found->second;
   choices_.OnTokens(write.call, write.response.token_ids_size());
   write.response.set_index(static_cast<int32_t>(choice.index));
-  if (call.Write(std::move(write.response))) return BeginNext(choice);
+  // Before its first token, a choice has log-probabilities of its prompt.
+  const bool has_begun = write.response.token_ids_size() > 0 || write.response.has_completion();
+  if (call.Write(std::move(write.response))) {
+    if (has_begun) BeginNext(choice);
+    return;
+  }
   const absl::Status status =
       ResourceExhausted("client too slow: more than " + std::to_string(options_.buffer_bytes) +
                         " bytes of the stream wait to be read");

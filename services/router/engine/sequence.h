@@ -76,6 +76,24 @@ class Sequence {
   // Whether some verifier has computed the whole prompt without dying of it.
   bool prompt_is_proven() const { return furthest_len >= prompt_len(); }
   bool has_output() const { return committed_len() > prompt_len(); }
+  // A request for the log-probabilities of its prompt alone draws no token.
+  bool wants_output() const { return request.max_tokens > 0; }
+  // Rows that a verifier must have computed before the request has its next tokens, or its end. The
+  // last row of the prompt is of no use to a request without output, unless it is the only one.
+  uint32_t num_rows_wanted() const {
+    return wants_output() ? committed_len() : std::max(prompt_len() - 1, 1U);
+  }
+  // Rows whose next token's log-probabilities the client wants: all of the prompt but the last one.
+  uint32_t num_scores_wanted() const {
+    return request.open.has_prompt_logprobs() ? prompt_len() - 1 : 0;
+  }
+  // Those of them whose log-probabilities the client got.
+  uint32_t num_scores() const { return output.num_scores(); }
+  // Rows that a verifier may be taken to hold. The client must get the scores of the others, and
+  // one row at least is left to send: it is where the next token comes from.
+  uint32_t most_rows() const {
+    return num_scores() < num_scores_wanted() ? num_scores() : num_rows_wanted() - 1;
+  }
   // Tokens that the request may still emit.
   uint32_t remaining_tokens() const {
     return static_cast<uint32_t>(request.max_tokens - output.num_tokens());

@@ -19,11 +19,13 @@ GenerationRequest GenerationRequest::ForChoice(uint32_t other) const {
   request.choice = other;
   v1::SamplingParams* const sampling = request.open.mutable_sampling();
   sampling->set_seed(sampling->seed() + (other - choice));  // it may wrap around
+  if (other > 0) request.open.clear_prompt_logprobs();      // they come once for a call
   return request;
 }
 
 v1::SlotOpen GenerationRequest::OpenForDrafter() const {
   v1::SlotOpen drafter = open;
+  drafter.clear_prompt_logprobs();
   v1::SamplingParams* const sampling = drafter.mutable_sampling();
   if (draft_sampling.has_temperature()) sampling->set_temperature(draft_sampling.temperature());
   if (draft_sampling.has_top_k()) sampling->set_top_k(draft_sampling.top_k());

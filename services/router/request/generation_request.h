@@ -19,7 +19,7 @@ struct GenerationRequest {
   std::vector<int32_t> prompt_token_ids;  // at least one
   v1::SlotOpen open;                      // sampling, seed, mode and prompt length for the workers
   v1::DraftSampling draft_sampling;       // where the draft model differs; nothing if greedy
-  int32_t max_tokens = 0;                 // >= 1, and not more than the context leaves
+  int32_t max_tokens = 0;                 // not more than the context leaves; 0: no output
   bool max_tokens_given = false;          // the client asked for a number of tokens
   int32_t min_tokens = 0;                 // number of tokens before which stops do not count
   std::vector<std::string> stop_strings;

@@ -62,16 +62,25 @@ bool OutputProcessor::Push(int32_t token_id, v1::TokenSource source, v1::TokenLo
   return false;
 }
 
+void OutputProcessor::PushPrompt(int32_t token_id, v1::TokenLogprobs& logprobs) {
+  ++num_scores_;
+  v1::TokenLogprobs* const added = response_.add_prompt_logprobs();
+  *added = std::move(logprobs);
+  if (request_->logprobs_with_text) AddText(token_id, added);
+}
+
+template <typename Entry>
+void OutputProcessor::FillText(int32_t token_id, Entry* entry) const {
+  const std::string bytes = tokenizer_->TokenBytes(token_id);
+  std::string incomplete;
+  AppendRepairedUtf8(bytes, incomplete, *entry->mutable_text());
+  if (!incomplete.empty()) entry->mutable_text()->append(kReplacement);
+  entry->set_bytes(bytes);
+}
+
 void OutputProcessor::AddText(int32_t token_id, v1::TokenLogprobs* logprobs) const {
-  const auto fill = [this](int32_t id, auto* entry) {
-    const std::string bytes = tokenizer_->TokenBytes(id);
-    std::string incomplete;
-    AppendRepairedUtf8(bytes, incomplete, *entry->mutable_text());
-    if (!incomplete.empty()) entry->mutable_text()->append(kReplacement);
-    entry->set_bytes(bytes);
-  };
-  fill(token_id, logprobs);
-  for (v1::TopLogprob& top : *logprobs->mutable_top()) fill(top.token_id(), &top);
+  FillText(token_id, logprobs);
+  for (v1::TopLogprob& top : *logprobs->mutable_top()) FillText(top.token_id(), &top);
 }
 
 void OutputProcessor::EndText() {
@@ -82,6 +91,11 @@ v1::GenerateResponse OutputProcessor::Take() {
   v1::GenerateResponse response;
   response.Swap(&response_);
   response.set_request_id(request_->request_id);
+  if (!std::exchange(has_begun_, true) && request_->open.has_prompt_logprobs()) {
+    v1::PromptStart* const start = response.mutable_prompt_start();
+    start->set_token_id(request_->prompt_token_ids.front());
+    if (request_->logprobs_with_text) FillText(start->token_id(), start);
+  }
   return response;
 }
 

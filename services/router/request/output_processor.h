@@ -29,18 +29,26 @@ class OutputProcessor {
   // finish reason and the stop reason.
   bool Push(int32_t token_id, v1::TokenSource source, v1::TokenLogprobs* logprobs);
 
+  // Adds the log-probabilities of the prompt's next token to the current response.
+  void PushPrompt(int32_t token_id, v1::TokenLogprobs& logprobs);
+  // Finishes a request that wants no output.
+  void FinishWithoutOutput() { completion_.set_finish_reason(v1::FINISH_REASON_LENGTH); }
+
   // Returns the response with the tokens since the last Take.
   v1::GenerateResponse Take();
 
   int32_t num_tokens() const { return num_tokens_; }
+  uint32_t num_scores() const { return num_scores_; }  // calls of PushPrompt
   const v1::Completion& completion() const { return completion_; }
 
  private:
   bool IsStopToken(int32_t token_id) const;
   void EndText();
 
-  // Adds text and bytes to the log-probs of a token.
+  // Adds text and bytes to the log-probs of a token, or to what else has both.
   void AddText(int32_t token_id, v1::TokenLogprobs* logprobs) const;
+  template <typename Entry>
+  void FillText(int32_t token_id, Entry* entry) const;
 
   const GenerationRequest* request_;
   const Tokenizer* tokenizer_;
@@ -49,6 +57,8 @@ class OutputProcessor {
   v1::GenerateResponse response_;
   v1::Completion completion_;
   int32_t num_tokens_ = 0;
+  uint32_t num_scores_ = 0;
+  bool has_begun_ = false;  // a response was taken
 };
 
 }  // namespace tandem

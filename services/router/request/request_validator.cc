@@ -207,8 +207,7 @@ absl::Status RequestValidator::ResolveSampling(const v1::SamplingParams& given,
   TANDEM_RETURN_IF_ERROR(
       CheckNumber("sampling_params.frequency_penalty", out->frequency_penalty(),
                   out->frequency_penalty() >= -2 && out->frequency_penalty() <= 2, "from -2 to 2"));
-  TANDEM_RETURN_IF_ERROR(CheckNumber("sampling_params.max_tokens", out->max_tokens(),
-                                     out->max_tokens() >= 1, "1 or more"));
+  TANDEM_RETURN_IF_ERROR(ResolveScores(given, resolved));
   if (out->min_tokens() < 0 || out->min_tokens() > out->max_tokens()) {
     return Refused("sampling_params.min_tokens", absl::StrCat(out->min_tokens()),
                    absl::StrCat("from 0 to ", out->max_tokens(), " (max_tokens)"));
@@ -239,6 +238,21 @@ absl::Status RequestValidator::ResolveSampling(const v1::SamplingParams& given,
   out->set_include_stop_str_in_output(resolved->include_stop_in_output);
   out->set_skip_special_tokens(resolved->skip_special_tokens);
   return absl::OkStatus();
+}
+
+absl::Status RequestValidator::ResolveScores(const v1::SamplingParams& given,
+                                             GenerationRequest* resolved) const {
+  const int32_t max_tokens = resolved->open.sampling().max_tokens();
+  if (!given.has_prompt_logprobs()) {
+    return CheckNumber("sampling_params.max_tokens", max_tokens, max_tokens >= 1,
+                       "1 or more; with prompt_logprobs also 0");
+  }
+  if (given.prompt_logprobs() < 0 || given.prompt_logprobs() > limits_.max_logprobs) {
+    return Refused("sampling_params.prompt_logprobs", absl::StrCat(given.prompt_logprobs()),
+                   absl::StrCat("from 0 to ", limits_.max_logprobs));
+  }
+  resolved->open.set_prompt_logprobs(given.prompt_logprobs());
+  return CheckNumber("sampling_params.max_tokens", max_tokens, max_tokens >= 0, "0 or more");
 }
 
 absl::Status RequestValidator::ResolveChoices(const v1::SamplingParams& given,
@@ -320,7 +334,8 @@ absl::Status RequestValidator::ResolveSpeculation(const v1::GenerateRequest& req
     resolved->max_tree_nodes = static_cast<uint32_t>(given.max_tree_nodes());
   }
   TANDEM_RETURN_IF_ERROR(ResolveDrafter(given, served, resolved));
-  if (given.has_enabled() && !given.enabled()) resolved->draft_length = 0;
+  const bool has_output = resolved->max_tokens > 0;
+  if (!has_output || (given.has_enabled() && !given.enabled())) resolved->draft_length = 0;
   TANDEM_RETURN_IF_ERROR(ResolveDraftSampling(given, resolved));
   if (resolved->drafters.contains(Drafter::kRecycling) && resolved->draft_length != 0u) {
     resolved->open.set_num_successors(RecyclingLookup::kSuccessors);

@@ -76,6 +76,8 @@ class RequestValidator {
   absl::Status ResolveText(const v1::GenerateRequest& request, GenerationRequest* resolved) const;
   absl::Status ResolveSampling(const v1::SamplingParams& given, const ServedModel& served,
                                GenerationRequest* resolved) const;
+  // The log-probabilities of the prompt's tokens, without which max_tokens may not be 0.
+  absl::Status ResolveScores(const v1::SamplingParams& given, GenerationRequest* resolved) const;
   absl::Status ResolveChoices(const v1::SamplingParams& given, GenerationRequest* resolved) const;
   absl::Status ResolveStops(const v1::SamplingParams& given, const ServedModel& served,
                             GenerationRequest* resolved) const;

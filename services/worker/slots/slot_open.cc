@@ -70,6 +70,13 @@ absl::StatusOr<SamplingParams> FromSlotOpen(const v1::SlotOpen& open, size_t voc
     params.num_logprobs = sampling.logprobs();
     TANDEM_RETURN_IF_ERROR(CheckRange("logprobs", params.num_logprobs, 0, kMaxLogprobs, false));
   }
+  if (open.has_prompt_logprobs()) {
+    params.num_prompt_logprobs = open.prompt_logprobs();
+    if (open.prompt_logprobs() < 0 || open.prompt_logprobs() > kMaxLogprobs) {
+      return InvalidArgument("open.prompt_logprobs: got " + std::to_string(open.prompt_logprobs()) +
+                             ", want 0 … " + std::to_string(kMaxLogprobs));
+    }
+  }
   if (open.num_successors() > static_cast<uint32_t>(kMaxLogprobs)) {
     return InvalidArgument("open.num_successors: got " + std::to_string(open.num_successors()) +
                            ", want 0 … " + std::to_string(kMaxLogprobs));

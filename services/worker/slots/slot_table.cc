@@ -65,8 +65,10 @@ void Slot::Publish(size_t length) {
 
 absl::StatusOr<size_t> Slot::Extend(size_t length, const NewRows& rows) {
   const size_t num_tokens = rows.token_ids.size();
-  std::vector<KvPage> found =
-      FindPages(length, rows.token_ids.first(num_tokens - (rows.needs_logits ? 1 : 0)));
+  std::vector<KvPage> found;
+  if (!rows.needs_all_logits) {
+    found = FindPages(length, rows.token_ids.first(num_tokens - (rows.needs_logits ? 1 : 0)));
+  }
   const size_t num_found = found.size() * kPageRows;
   TANDEM_RETURN_IF_ERROR(
       cache_->Extend(length, std::move(found), num_tokens - num_found + rows.num_more));

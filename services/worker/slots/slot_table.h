@@ -24,6 +24,7 @@ struct NewRows {
   std::span<const int32_t> token_ids;  // committed
   size_t num_more = 0;                 // after those: tokens that are drafted or judged
   bool needs_logits = false;           // true: the last token id must be computed for its logits
+  bool needs_all_logits = false;       // true: each must be, so the prefix cache is of no use
 };
 
 // One life of a slot. Between commands the books (tokens, hashes, counts) describe the rows of the

@@ -138,6 +138,18 @@ const BadRequest kBadRequests[] = {
      },
      {"logit_bias", "1025", "1024"}},
     {"max_tokens zero", [](R r) { Sampling(r)->set_max_tokens(0); }, {"max_tokens", "0", "1"}},
+    {"max_tokens negative, scored",
+     [](R r) {
+       Sampling(r)->set_max_tokens(-1);
+       Sampling(r)->set_prompt_logprobs(0);
+     },
+     {"max_tokens", "-1", "0 or more"}},
+    {"prompt_logprobs negative",
+     [](R r) { Sampling(r)->set_prompt_logprobs(-1); },
+     {"prompt_logprobs", "-1", "0 to 20"}},
+    {"too many prompt_logprobs",
+     [](R r) { Sampling(r)->set_prompt_logprobs(21); },
+     {"prompt_logprobs", "21", "0 to 20"}},
     {"max_tokens negative", [](R r) { Sampling(r)->set_max_tokens(-7); }, {"max_tokens", "-7"}},
     {"min_tokens negative", [](R r) { Sampling(r)->set_min_tokens(-1); }, {"min_tokens", "-1"}},
     {"min_tokens over max_tokens",
@@ -276,6 +288,21 @@ TEST(RequestValidatorTest, AClientThatAsksForMoreThanTheContextHoldsIsWarned) {
                                                     "32 tokens also holds the prompt's 5 tokens"});
   request.mutable_sampling_params()->set_max_tokens(27);
   EXPECT_TRUE(Validate(request)->warnings.empty());
+}
+
+TEST(RequestValidatorTest, LogprobsOfThePromptAreForTheFirstChoiceAndNeedNoOutput) {
+  v1::GenerateRequest request = Good();
+  request.mutable_sampling_params()->set_prompt_logprobs(3);
+  request.mutable_sampling_params()->set_max_tokens(0);
+  const auto resolved = Validate(request);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(resolved->open.prompt_logprobs(), 3);
+  EXPECT_EQ(resolved->max_tokens, 0);
+  EXPECT_EQ(resolved->draft_length, 0u) << "there is nothing to draft";
+  EXPECT_FALSE(resolved->ForChoice(1).open.has_prompt_logprobs());
+  EXPECT_TRUE(resolved->ForChoice(0).open.has_prompt_logprobs());
+  EXPECT_FALSE(resolved->OpenForDrafter().has_prompt_logprobs());
+  EXPECT_FALSE(Validate(Good())->open.has_prompt_logprobs());
 }
 
 TEST(RequestValidatorTest, ADrafterIsChosenByNameOrLeftToTheServer) {

@@ -10,6 +10,8 @@ const std::vector<PlantedBugName>& PlantedBugs() {
       {kNextTokenDropped, "next_token_dropped"},
       {kTokensSwapped, "tokens_swapped"},
       {kSourceMislabeled, "source_mislabeled"},
+      {kPromptTokenScoredTwice, "prompt_token_scored_twice"},
+      {kPromptTokenNotScored, "prompt_token_not_scored"},
       {kWriteAfterFinish, "write_after_finish"},
       {kFinishMissing, "finish_missing"},
       {kFinishTwice, "finish_twice"},

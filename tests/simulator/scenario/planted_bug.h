@@ -16,6 +16,8 @@ enum class PlantedBug : uint8_t {
   kNextTokenDropped,
   kTokensSwapped,
   kSourceMislabeled,
+  kPromptTokenScoredTwice,
+  kPromptTokenNotScored,
   kWriteAfterFinish,
   kFinishMissing,
   kFinishTwice,

@@ -260,6 +260,23 @@ std::vector<ClientPlan> MakeClients(SeededRandom& random, const Profile& profile
   return clients;
 }
 
+// Lets some clients ask for the log-probabilities of their prompts, and some of these for nothing
+// else.
+void MakeScores(SeededRandom random, Scenario* scenario) {
+  const auto tokenizer =
+      testing::ToyTokenizer::OfSize(static_cast<size_t>(scenario->pair.vocabulary_size));
+  for (ClientPlan& client : scenario->clients) {
+    if (!random.Chance(0.15)) continue;
+    client.request.open.set_prompt_logprobs(random.Between(0, 3));
+    if (!random.Chance(0.3)) continue;
+    client.request.max_tokens = 0;
+    client.request.min_tokens = 0;
+    client.request.draft_length = 0;
+    client.non_finite_at.reset();
+    FillUndisturbed(scenario->pair, tokenizer, &client);
+  }
+}
+
 // Lets an operator load, promote and unload draft models while the clients come.
 void MakeSwaps(SeededRandom random, Scenario* scenario) {
   if (scenario->engine.workers.num_drafters == 0 || !random.Chance(0.65)) return;
@@ -420,6 +437,7 @@ Scenario MakeScenario(uint64_t seed) {
     client.request.max_tree_nodes =
         static_cast<uint32_t>(of_trees.Chance(0.7) ? most_nodes : of_trees.Between(0, most_nodes));
   }
+  MakeScores(SeededRandom(seed ^ 0x5C04E), &scenario);
   MakeSwaps(SeededRandom(seed ^ 0x5A4B5), &scenario);
   MakeHeadsSwaps(SeededRandom(seed ^ 0x4EAD55), &scenario);
   scenario.corpus = MakeCorpus(scenario, SeededRandom(seed ^ 0xC0B905));

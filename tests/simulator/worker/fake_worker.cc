@@ -629,6 +629,14 @@ FakeWorker::Refusal FakeWorker::CheckItem(const v1::VerifyItem& item, const Fake
                              shape.max_nodes() > session.limits.max_nodes)) {
     return {v1::WORKER_CODE_INVALID_ARGUMENT, "propose: not possible"};
   }
+  const auto num_scored = static_cast<int>(item.scores().num_rows());
+  if (item.has_scores() &&
+      (!slot.request.has_prompt_logprobs() || num_drafts > 0 || num_scored < 1 ||
+       num_scored > item.token_ids_size() ||
+       item.token_ids_size() > static_cast<int>(kMaxScoredRows) ||
+       item.scores().has_following_token_id() != (num_scored == item.token_ids_size()))) {
+    return {v1::WORKER_CODE_INVALID_ARGUMENT, "scores: not possible"};
+  }
   const size_t rows = item.at().length() + static_cast<size_t>(item.token_ids_size()) + num_drafts;
   if (rows > plan_->max_context_tokens) {
     return {v1::WORKER_CODE_RESOURCE_EXHAUSTED, "the context is full"};
@@ -719,6 +727,21 @@ bool FakeWorker::Judge(const Drafts& drafts, FakeSlot& slot, FakeSlots& slots,
   return true;
 }
 
+void FakeWorker::AppendScored(const v1::VerifyItem& item, FakeSlots& slots, FakeSlot& slot,
+                              v1::VerifyResult* result) const {
+  for (int i = 0; i < item.token_ids_size(); ++i) {
+    Append(slots, slot, item.token_ids(i));
+    if (i >= static_cast<int>(item.scores().num_rows())) continue;
+    const bool is_last = i + 1 == item.token_ids_size();
+    const int32_t next = is_last ? item.scores().following_token_id() : item.token_ids(i + 1);
+    v1::TokenLogprobs* const token = result->add_prompt_logprobs();
+    token->set_logprob(scenario_->pair.Logprob(slots.LastRow(slot), next));
+    for (int32_t rank = 0; rank < slot.request.prompt_logprobs(); ++rank) {
+      token->add_top()->set_token_id(rank);
+    }
+  }
+}
+
 bool FakeWorker::PrepareHeads(FakeSlot& slot, FakeSlots& slots, Outcome& outcome) const {
   constexpr size_t kMostRows = 12;  // that are missing, in one command
   if (heads_.states() == 0) return heads_.any();
@@ -793,10 +816,14 @@ v1::VerifyResult FakeWorker::VerifyOne(const v1::VerifyItem& item, Session& sess
       drafts = {};
     }
   }
-  const uint32_t cached = slots.TakeCached(*slot, token_ids.first(token_ids.size() - 1),
-                                           plan_->cache_hit_chance, random_);
-  result.set_num_cached_tokens(cached);
-  for (int32_t token : token_ids.subspan(cached)) Append(slots, *slot, token);
+  if (item.has_scores()) {
+    AppendScored(item, slots, *slot, &result);
+  } else {
+    const uint32_t cached = slots.TakeCached(*slot, token_ids.first(token_ids.size() - 1),
+                                             plan_->cache_hit_chance, random_);
+    result.set_num_cached_tokens(cached);
+    for (int32_t token : token_ids.subspan(cached)) Append(slots, *slot, token);
+  }
 
   if (item.sample() && !Judge(drafts, *slot, slots, &result)) {
     result.Clear();

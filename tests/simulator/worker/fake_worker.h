@@ -142,6 +142,9 @@ class FakeWorker {
   std::string SetHeads(const v1::SetHeads& wish, v1::SetHeadsReply* reply);
   // Accepts drafts and chooses the next token. Returns false if logits are not finite.
   bool Judge(const Drafts& drafts, FakeSlot& slot, FakeSlots& slots, v1::VerifyResult* result);
+  // Computes the item's rows, and the log-probabilities that it asks for.
+  void AppendScored(const v1::VerifyItem& item, FakeSlots& slots, FakeSlot& slot,
+                    v1::VerifyResult* result) const;
   // Computes the rows of the text that the heads lack, as StepDrafter does. Returns whether they
   // can propose.
   bool PrepareHeads(FakeSlot& slot, FakeSlots& slots, Outcome& outcome) const;

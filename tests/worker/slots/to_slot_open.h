@@ -25,6 +25,7 @@ inline v1::SlotOpen ToSlotOpen(const SamplingParams& params, uint32_t prompt_len
   sampling.set_min_tokens(params.min_tokens);
   for (int32_t id : params.held_back_token_ids) sampling.add_stop_token_ids(id);
   if (params.num_logprobs >= 0) sampling.set_logprobs(params.num_logprobs);
+  if (params.num_prompt_logprobs >= 0) open.set_prompt_logprobs(params.num_prompt_logprobs);
   open.set_reproducible(params.reproducible);
   open.set_lenience(params.lenience);
   open.set_prompt_length(prompt_length);

@@ -42,7 +42,40 @@ std::string TokenName(const std::string& text, const std::string& bytes) {
   return name;
 }
 
+void ChoiceLogprobs::SetEcho(std::string text) {
+  offset_ = CountCharacters(text);
+  echo_ = std::move(text);
+}
+
+int64_t ChoiceLogprobs::TakePlace(std::string_view bytes) {
+  const std::string_view rest = std::string_view(echo_).substr(echo_place_);
+  // Some tokenizers begin a text with a space that the text does not have.
+  if (echo_place_ == 0 && bytes.starts_with(' ') && !rest.starts_with(' ')) bytes.remove_prefix(1);
+  const int64_t offset = echo_offset_;
+  if (rest.starts_with(bytes)) {
+    echo_place_ += bytes.size();
+    echo_offset_ += CountCharacters(bytes);
+  }
+  return offset;
+}
+
+void ChoiceLogprobs::AddStart(const v1::PromptStart& token) {
+  AppendItem(&tokens_, JsonText(TokenName(token.text(), token.bytes())));
+  AppendItem(&token_logprobs_, "null");
+  AppendItem(&top_logprobs_, "null");
+  AppendItem(&text_offset_, std::to_string(TakePlace(token.bytes())));
+}
+
+void ChoiceLogprobs::AddPrompt(const v1::TokenLogprobs& token) {
+  Append(token, TakePlace(token.bytes()));
+}
+
 void ChoiceLogprobs::Add(const v1::TokenLogprobs& token) {
+  Append(token, offset_);
+  offset_ += CountCharacters(token.bytes());
+}
+
+void ChoiceLogprobs::Append(const v1::TokenLogprobs& token, int64_t offset) {
   const std::string name = TokenName(token.text(), token.bytes());
   AppendItem(&tokens_, JsonText(name));
   AppendItem(&token_logprobs_, LogprobText(token.logprob()));
@@ -58,8 +91,7 @@ void ChoiceLogprobs::Add(const v1::TokenLogprobs& token) {
   }
   add(name, token.logprob());  // the chosen token is there even if it is not among the first
   AppendItem(&top_logprobs_, "{" + top + "}");
-  AppendItem(&text_offset_, std::to_string(offset_));
-  offset_ += CountCharacters(token.bytes());
+  AppendItem(&text_offset_, std::to_string(offset));
 }
 
 std::string ChoiceLogprobs::Take() {

@@ -2,6 +2,7 @@
 #ifndef TANDEM_SERVICES_GATEWAY_API_ANSWERS_CHOICE_LOGPROBS_H_
 #define TANDEM_SERVICES_GATEWAY_API_ANSWERS_CHOICE_LOGPROBS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,9 +14,15 @@ namespace tandem::gateway {
 // Collects the entries of tokens, in their order, as the four lists that the shape has.
 class ChoiceLogprobs {
  public:
-  // Offsets of tokens count from here: the number of characters before the output, with echo.
-  void SetOffset(int64_t characters) { offset_ = characters; }
+  // The text before the output, in which the prompt's tokens have their places.
+  void SetEcho(std::string text);
 
+  // The first token of the prompt, which has no log-probability.
+  void AddStart(const v1::PromptStart& token);
+  // The next token of the prompt. A token that is not in the text, such as one that the tokenizer
+  // added, takes no place there.
+  void AddPrompt(const v1::TokenLogprobs& token);
+  // The next token of the output.
   void Add(const v1::TokenLogprobs& token);
 
   bool empty() const { return tokens_.empty(); }
@@ -23,11 +30,18 @@ class ChoiceLogprobs {
   std::string Take();
 
  private:
+  void Append(const v1::TokenLogprobs& token, int64_t offset);
+  // Returns the number of characters before a token of the prompt, and goes on after it.
+  int64_t TakePlace(std::string_view bytes);
+
   std::string tokens_;
   std::string token_logprobs_;
   std::string top_logprobs_;
   std::string text_offset_;
-  int64_t offset_ = 0;
+  int64_t offset_ = 0;  // that of the next token of the output
+  std::string echo_;
+  size_t echo_place_ = 0;  // in bytes: where the prompt's next token is
+  int64_t echo_offset_ = 0;
 };
 
 // Returns the number of characters (code points) that begin in the bytes.

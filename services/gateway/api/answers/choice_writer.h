@@ -16,6 +16,8 @@ class ChoiceWriter {
   virtual void Add(const v1::GenerateResponse& message) = 0;
   // Whether a client would see what was added since the last Take.
   virtual bool has_news() const = 0;
+  // Adds what a message says of the prompt. Called before Add of this and of later messages.
+  virtual void AddPrompt(const v1::GenerateResponse& /*message*/) {}
   // Returns the choice as a JSON object with what was added since the last Take. For a whole answer
   // this is called once, at the end.
   virtual std::string Take() = 0;

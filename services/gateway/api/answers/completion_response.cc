@@ -35,7 +35,14 @@ void CompletionResponse::SetEcho(size_t prompt, const std::string& text) {
 std::string CompletionResponse::Add(size_t prompt, const v1::GenerateResponse& message) {
   const auto of_prompt = static_cast<size_t>(message.index());
   if (of_prompt >= options_.num_choices) return "";  // the router numbers what it was asked for
-  Choice& choice = choices_[prompt * options_.num_choices + of_prompt];
+  const size_t first = prompt * options_.num_choices;
+  // The router sends it once for all choices.
+  if (message.has_prompt_start() || message.prompt_logprobs_size() > 0) {
+    for (size_t i = first; i < first + options_.num_choices; ++i) {
+      choices_[i].writer->AddPrompt(message);
+    }
+  }
+  Choice& choice = choices_[first + of_prompt];
   choice.writer->Add(message);
   if (message.has_completion() && !choice.is_complete) {
     choice.is_complete = true;

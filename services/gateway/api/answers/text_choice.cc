@@ -8,7 +8,13 @@ namespace tandem::gateway {
 
 TextChoice::TextChoice(size_t index, bool has_logprobs, std::string echo)
     : index_(index), has_logprobs_(has_logprobs), text_(std::move(echo)) {
-  logprobs_.SetOffset(CountCharacters(text_));
+  if (has_logprobs_) logprobs_.SetEcho(text_);
+}
+
+void TextChoice::AddPrompt(const v1::GenerateResponse& message) {
+  if (!has_logprobs_) return;
+  if (message.has_prompt_start()) logprobs_.AddStart(message.prompt_start());
+  for (const v1::TokenLogprobs& token : message.prompt_logprobs()) logprobs_.AddPrompt(token);
 }
 
 void TextChoice::Add(const v1::GenerateResponse& message) {

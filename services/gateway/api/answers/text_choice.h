@@ -19,6 +19,7 @@ class TextChoice final : public ChoiceWriter {
   bool has_news() const override;
   std::string Take() override;
 
+  void AddPrompt(const v1::GenerateResponse& message) override;
  private:
   const size_t index_;
   const bool has_logprobs_;

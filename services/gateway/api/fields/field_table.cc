@@ -47,7 +47,8 @@ constexpr Field kFields[] = {
      kSupported,
      ReadInteger<Sampling, &Sampling::set_max_tokens>,
      {},
-     "1 or more. The default is 16, as OpenAI documents it. The room in the context may lower it."},
+     "1 or more, or 0 with echo. The default is 16, as OpenAI documents it. The context may lower "
+     "it."},
     {"max_tokens",
      kChat,
      Origin::kOpenAi,
@@ -155,8 +156,8 @@ constexpr Field kFields[] = {
      kSupported,
      ReadOption<&AnswerOptions::echo>,
      {},
-     "The text begins with the prompt. Echo with logprobs is refused: log-probabilities of prompt "
-     "tokens are not supported yet."},
+     "The text begins with the prompt. With logprobs, the lists begin with the prompt's tokens, of "
+     "which the first has null, and the whole prompt is computed."},
     {"best_of", kCompletions, Origin::kOpenAi, kRefused, nullptr, "1",
      "Choosing the best of several outputs is not supported. OpenAI has it only for old models."},
     {"suffix", kCompletions, Origin::kOpenAi, kRefused, nullptr, "\"\"",
@@ -360,7 +361,7 @@ constexpr Field kFields[] = {
      kRefused,
      nullptr,
      {},
-     "Log-probabilities of prompt tokens are not supported yet."},
+     "Completions have them in OpenAI's shape: with echo and logprobs."},
     {"truncate_prompt_tokens",
      kTexts,
      Origin::kVllm,

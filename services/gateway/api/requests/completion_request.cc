@@ -40,16 +40,21 @@ absl::Status CheckTopLogprobs(const RequestDraft& draft) {
                          " without logprobs, allowed: only with logprobs true");
 }
 
+// A repeated prompt has log-probabilities as the output does. Only with them, a request may do
+// without output.
+void AskForPrompt(RequestDraft* draft) {
+  v1::SamplingParams* const sampling = draft->shared.mutable_sampling_params();
+  if (draft->answer.echo && (draft->answer.logprobs || sampling->max_tokens() == 0)) {
+    sampling->set_prompt_logprobs(sampling->logprobs());
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<CompletionRequest> CompletionRequest::Parse(std::string_view body) {
   TANDEM_ASSIGN_OR_RETURN(RequestDraft draft, ReadDraft(body, kCompletions));
   if (draft.prompts.empty()) {
     return InvalidArgument("prompt: got nothing, allowed: a string, token ids, or a list of them");
-  }
-  if (draft.answer.echo && draft.answer.logprobs) {
-    return InvalidArgument("echo: got true with logprobs, allowed: one of the two. " +
-                           std::string(FindField("prompt_logprobs", kCompletions)->note));
   }
   if (draft.prompts.size() * draft.answer.num_choices > kMaxChoices) {
     return InvalidArgument("n: got " + std::to_string(draft.answer.num_choices) + " with " +
@@ -58,6 +63,7 @@ absl::StatusOr<CompletionRequest> CompletionRequest::Parse(std::string_view body
   }
   v1::SamplingParams* sampling = draft.shared.mutable_sampling_params();
   if (!sampling->has_max_tokens()) sampling->set_max_tokens(kDefaultMaxTokens);
+  AskForPrompt(&draft);
   return CompletionRequest(std::move(draft));
 }
 

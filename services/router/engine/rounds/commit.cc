@@ -176,4 +176,22 @@ Committed Commit(const CommitTerms& terms, const VerifyBatch::Item& item, v1::Ve
   return committed;
 }
 
+void KeepScores(const VerifyBatch::Item& item, v1::VerifyResult& result, Sequence* sequence) {
+  for (int i = 0; i < result.prompt_logprobs_size(); ++i) {
+    sequence->output.PushPrompt(sequence->tokens()[item.begin + static_cast<uint32_t>(i) + 1],
+                                *result.mutable_prompt_logprobs(i));
+  }
+}
+
+v1::GenerateResponse CommitPrompt(const VerifyBatch::Item& item, double now, Sequence* sequence) {
+  const bool is_done = !sequence->wants_output() && item.end >= sequence->num_rows_wanted();
+  if (is_done) {
+    sequence->account.Emitted(now);
+    sequence->output.FinishWithoutOutput();
+  }
+  v1::GenerateResponse response = sequence->output.Take();
+  if (is_done) FillCompletion(*sequence, response.mutable_completion());
+  return response;
+}
+
 }  // namespace tandem

@@ -39,6 +39,13 @@ struct Committed {
 Committed Commit(const CommitTerms& terms, const VerifyBatch::Item& item, v1::VerifyResult& result,
                  double now, Slots* slots);
 
+// Adds the log-probabilities of prompt tokens to the request's next response. PRECOND: as for
+// Commit.
+void KeepScores(const VerifyBatch::Item& item, v1::VerifyResult& result, Sequence* sequence);
+// Returns what a request has for its client after a part of its prompt was computed. The response
+// has a completion if the request wants no output, and its prompt is computed.
+v1::GenerateResponse CommitPrompt(const VerifyBatch::Item& item, double now, Sequence* sequence);
+
 }  // namespace tandem
 
 #endif  // TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_COMMIT_H_

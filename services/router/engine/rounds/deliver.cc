@@ -180,6 +180,17 @@ void CommitAndDeliver(RoundState& state, const VerifyBatch::Item& item, v1::Veri
   if (finished) state.out.ReportFinished(state.slots.Vacate(item.slot), absl::OkStatus());
 }
 
+void DeliverPrompt(RoundState& state, const VerifyBatch::Item& item, double now) {
+  Sequence& sequence = *state.slots[item.slot].sequence;
+  if (item.num_scored == 0 && sequence.wants_output()) return;
+  v1::GenerateResponse response = CommitPrompt(item, now, &sequence);
+  const bool finished = response.has_completion();
+  if (item.num_scored == 0 && !finished) return;
+  if (finished) state.observer->OnCompleted(response.completion());
+  state.out.commands.push_back(WriteResponse{sequence.call, std::move(response)});
+  if (finished) state.out.ReportFinished(state.slots.Vacate(item.slot), absl::OkStatus());
+}
+
 void CompareReplay(RoundState& state, uint32_t slot_id, int32_t token_id) {
   Sequence& replay = *state.slots[slot_id].sequence;
   const auto position = static_cast<uint32_t>(replay.output_tokens().size());

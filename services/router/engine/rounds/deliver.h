@@ -14,6 +14,10 @@ namespace tandem {
 void CommitAndDeliver(RoundState& state, const VerifyBatch::Item& item, v1::VerifyResult& result,
                       double now);
 
+// Writes what the client gets after a part of its prompt: log-probabilities, and the end of a
+// request that wants no output, which leaves its slot.
+void DeliverPrompt(RoundState& state, const VerifyBatch::Item& item, double now);
+
 // Compares the token that a replay drew with the token that the client got. A replay that ended, or
 // that differs, leaves its slot.
 void CompareReplay(RoundState& state, uint32_t slot_id, int32_t token_id);

@@ -54,6 +54,19 @@ std::optional<DraftLimits> ProposalLimits(const RoundState& state, uint32_t slot
   return DraftLimits{depth, MaxTreeNodes(state.options, sequence)};
 }
 
+// Asks for the log-probabilities of the prompt's tokens after the item's rows, as far as the client
+// wants them and has not got them.
+void AskForScores(const Sequence& sequence, VerifyBatch::Item* sent, v1::VerifyItem* item) {
+  const uint32_t wanted = std::min(sent->end, sequence.num_scores_wanted());
+  if (sent->begin < sequence.num_scores() || sent->begin >= wanted) return;
+  sent->num_scored = wanted - sent->begin;
+  sent->num_top = static_cast<uint32_t>(sequence.request.open.prompt_logprobs());
+  item->mutable_scores()->set_num_rows(sent->num_scored);
+  if (wanted == sent->end) {
+    item->mutable_scores()->set_following_token_id(sequence.tokens()[sent->end]);
+  }
+}
+
 // Fills one item of the command, and returns what is expected of its answer.
 VerifyBatch::Item BuildItem(RoundState& state, const VerifyPlan& plan, Proposal* proposal,
                             v1::VerifyItem* item) {
@@ -64,7 +77,8 @@ VerifyBatch::Item BuildItem(RoundState& state, const VerifyPlan& plan, Proposal*
   sent.serial = sequence.serial;
   sent.begin = verifier.slot(plan.slot).cached_len;
   sent.end = sent.begin + plan.num_tokens;
-  sent.sample = sent.end == sequence.committed_len();
+  sent.sample = sent.end == sequence.committed_len() && sequence.wants_output();
+  AskForScores(sequence, &sent, item);
   sent.wants_logprobs = sequence.request.wants_logprobs;
   sent.num_successors = sequence.request.open.num_successors();
   sent.witness = sequence.witness();
@@ -213,7 +227,8 @@ void TakeVerdict(RoundState& state, const VerifyBatch::Item& item, v1::VerifyRes
   NoteProgress(state, slot.cached_len(), &sequence);
   sequence.faults.VerifierAgreed();
   state.slots.verifier().Hold(item.slot, slot.cached_len(), slot.cached_len());
-  if (!item.sample) return;
+  KeepScores(item, result, &sequence);
+  if (!item.sample) return DeliverPrompt(state, item, now);
   // All samples of the reply count, whatever becomes of its tokens. They were checked. They count
   // for the drafter whose draft was sent, whatever the verifier made of the draft.
   (void)state.audit->OnSamples(
@@ -457,7 +472,7 @@ void OnVerify(RoundState& state, v1::VerifyReply& reply, double now) {
     }
     sequence->account.Drafted(propose, propose);
     sequence->account.Verified(round_trip - propose, compute);
-    decodes = decodes || (item.end - item.begin == 1 && !sequence->is_replay());
+    decodes = decodes || (item.end - item.begin == 1 && item.sample && !sequence->is_replay());
     TakeVerdict(state, item, *reply.mutable_results(static_cast<int>(i)), now);
   }
   // After the verdicts: what the verifier refused to open is none of this router's.

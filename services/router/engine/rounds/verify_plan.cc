@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/rpc/protocol.h"
 #include "services/router/engine/rounds/round_state.h"
 
 namespace tandem {
@@ -22,6 +23,18 @@ std::vector<uint32_t> SlotsByAge(const Slots& slots, uint32_t cohort) {
     return slots[a].sequence->order < slots[b].sequence->order;
   });
   return ids;
+}
+
+// Rows that the verifier may compute of the slot's sequence in one batch.
+uint32_t RowsWanted(const Slots& slots, uint32_t id) {
+  const Sequence& sequence = *slots[id].sequence;
+  const uint32_t begin = slots.verifier().slot(id).cached_len;
+  const uint32_t lack = sequence.num_rows_wanted() - begin;
+  if (sequence.num_scores() == sequence.num_scores_wanted()) return lack;
+  // Rows are scored from the first one that the client lacks the scores of. The rows before it are
+  // computed as those of any prompt.
+  return std::min(lack,
+                  begin < sequence.num_scores() ? sequence.num_scores() - begin : kMaxScoredRows);
 }
 
 bool AnybodyDecodes(const Slots& slots) {
@@ -94,7 +107,7 @@ std::vector<VerifyPlan> PlanVerify(const EngineOptions& options, const Slots& sl
   uint32_t num_prompts = 0;
   for (const uint32_t id : SlotsOfBatch(slots, cohort)) {
     const Sequence& sequence = *slots[id].sequence;
-    VerifyPlan plan{id, slots.Lack(kVerifierPeer, id), 0};
+    VerifyPlan plan{id, RowsWanted(slots, id), 0};
     if (plan.num_tokens > 1) {
       ++num_prompts;
     } else {

@@ -90,8 +90,7 @@ void WorkerPeer::Resynchronize(const v1::SlotState& state, const Sequence& seque
   slot.held_len = state.cached_len();
   const bool is_known = state.cached_len() <= sequence.committed_len() &&
                         state.prefix_hash() == sequence.prefix_hash(state.cached_len());
-  // At least one token must be left to send: its row is where the next token comes from.
-  slot.cached_len = is_known ? std::min(state.cached_len(), sequence.committed_len() - 1) : 0;
+  slot.cached_len = is_known ? std::min(state.cached_len(), sequence.most_rows()) : 0;
 }
 
 int64_t WorkerPeer::num_extra_pages(uint32_t id) const {
