@@ -31,7 +31,7 @@ tidy="$build/tidy"
 rm -rf "$tidy"
 mkdir -p "$tidy"
 flags=(-std=c++20 -Wall -Wextra -I"$PWD" -isystem "$build/proto" -isystem "$PWD/tests/simt/include" -DTANDEM_VERSION='""'
-  -DTANDEM_SOURCE_DIR='""' -DTANDEM_BINARY_DIR='""' -DTANDEM_MODELS_SOURCE_DIR='""' -DHWY_BROKEN_EMU128=1)
+  -DTANDEM_SOURCE_DIR='""' -DTANDEM_BINARY_DIR='""' -DTANDEM_MODELS_SOURCE_DIR='""' -DTANDEM_HAS_EDITLINE=1 -DHWY_BROKEN_EMU128=1)
 
 # check_units UNIT...: runs clang-tidy over each unit, one for each processor at a time. The output goes to UNIT.log.
 check_units() {

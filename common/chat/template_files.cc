@@ -34,7 +34,7 @@ absl::StatusOr<std::string> ReadText(const std::filesystem::path& path) {
 }
 
 // Returns an empty object where there is no such file.
-absl::StatusOr<OrderedJson> ReadObject(const std::filesystem::path& path) {
+absl::StatusOr<OrderedJson> ReadConfig(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path)) return OrderedJson::object();
   TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
   OrderedJson object = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -98,9 +98,9 @@ absl::StatusOr<TemplateFiles> TemplateFiles::Read(
     const std::filesystem::path& folder, const std::optional<std::filesystem::path>& file) {
   TemplateFiles files;
   const std::filesystem::path config_path = folder / "tokenizer_config.json";
-  TANDEM_ASSIGN_OR_RETURN(const OrderedJson config, ReadObject(config_path));
+  TANDEM_ASSIGN_OR_RETURN(const OrderedJson config, ReadConfig(config_path));
   AddSpecialTokens(config, files.special_tokens);
-  TANDEM_ASSIGN_OR_RETURN(const OrderedJson map, ReadObject(folder / "special_tokens_map.json"));
+  TANDEM_ASSIGN_OR_RETURN(const OrderedJson map, ReadConfig(folder / "special_tokens_map.json"));
   AddSpecialTokens(map, files.special_tokens);
   if (file.has_value()) {
     files.place = file->string();

@@ -30,8 +30,7 @@ constexpr Programs kWorkers = kVerifier | kDraft;
 constexpr Programs kExecutables = kRouter | kWorkers;
 constexpr Programs kProcesses = kExecutables | kGateway;
 // The commands that talk to a server: a running one, or a private one that they start.
-constexpr Programs kClients =
-    kGenerate | kChat | kBatch | kBench | kBenchServe | kTokenize | kInfo;
+constexpr Programs kClients = kGenerate | kChat | kBatch | kBench | kBenchServe | kTokenize | kInfo;
 // The commands that make requests from flags.
 constexpr Programs kAskers = kGenerate | kChat;
 // The clients whose server has the drafters that --drafters and --heads name, and no others.
@@ -653,9 +652,8 @@ constexpr Flag kFlags[] = {
      .fallback = "auto",
      .words = "auto|hermes|llama3_json|mistral|none",
      .handed_to = kRouter,
-     .help =
-         "The model writes calls of tools in this format, and the gateway finds them in its "
-         "output. With auto, the chat template shows the format. With none, calls stay text."},
+     .help = "The model writes calls of tools in this format, and the gateway finds them in its "
+             "output. With auto, the chat template shows the format. With none, calls stay text."},
 
     // Speculation
     {.name = "--drafter",
@@ -1458,8 +1456,8 @@ constexpr Flag kFlags[] = {
      .fallback = "16384",
      .least = 0,
      .most = 1e9,
-     .help = "A body of more than 64 KiB arrives with so many bytes per second, looked at every 2 s. "
-             "0 means any rate."},
+     .help = "A body of more than 64 KiB arrives with so many bytes per second, looked at every "
+             "2 s. 0 means any rate."},
 
     // Limits of a request
     {.name = "--max-prompt-bytes",

@@ -106,12 +106,28 @@ def test_the_numbers_of_a_completion_agree(client):
     assert done.tokens_per_second > 0
 
 
+def test_log_probabilities_of_the_prompt_come_before_the_tokens(server, client):
+    ids = client.tokenize(PROMPT)
+    options = dict(prompt_logprobs=2, logprobs_with_text=True, seed=1)
+    stream = client.generate(PROMPT, max_tokens=3, n=2, **options)
+    parts = list(stream)
+    done = stream.result()
+    assert sum((part.prompt_logprobs for part in parts), ()) == done.prompt_logprobs and done.choices[1].prompt_logprobs == ()
+    first_token = next(number for number, part in enumerate(parts) if part.tokens)
+    assert not any(part.prompt_logprobs for part in parts[first_token + 1:])
+    assert "".join(entry.text for entry in done.prompt_logprobs) == PROMPT and len(done.prompt_logprobs) == len(ids) - 1
+    assert all(len(entry.top) >= 2 and entry.logprob <= entry.top[0].logprob for entry in done.prompt_logprobs)
+    scored = client.complete(PROMPT, max_tokens=0, **options)
+    assert scored.prompt_logprobs == done.prompt_logprobs and scored.tokens == () and scored.text == ""
+    assert in_loop(server.address, lambda client: client.complete(PROMPT, max_tokens=0, **options)).prompt_logprobs == done.prompt_logprobs
+
+
 def test_every_option_arrives(scripted):
     options = dict(
         temperature=0.5, top_p=0.5, top_k=3, min_p=0.5, repetition_penalty=1.5, presence_penalty=0.5, frequency_penalty=0.25,
         logit_bias={1: 2.0}, seed=2**64 - 1, max_tokens=7, min_tokens=2, stop=["a", "b"], stop_token_ids=[3], ignore_eos=True,
-        include_stop_str_in_output=True, skip_special_tokens=False, logprobs=2, logprobs_with_text=True, n=2, speculate=False,
-        draft_length=2, drafter="suffix", reproducible=False, lenience=0.5, prediction=[1, 2], max_tree_nodes=4,
+        include_stop_str_in_output=True, skip_special_tokens=False, logprobs=2, logprobs_with_text=True, prompt_logprobs=1, n=2,
+        speculate=False, draft_length=2, drafter="suffix", reproducible=False, lenience=0.5, prediction=[1, 2], max_tree_nodes=4,
         draft_sampling={"temperature": 0.0, "top_k": 2}, request_id="mine", model="tales", add_special_tokens=False)
     here = scripted(*[Answer()] * 2)
     with Client(here.address) as client:

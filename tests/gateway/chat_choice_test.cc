@@ -97,7 +97,7 @@ TEST(ChatChoiceTest, TheChoicesOfAPromptShareItsTokens) {
 
 TEST(ChatChoiceTest, CallsOfToolsAreFoundInAWholeAnswer) {
   AnswerOptions options = Chat();
-  options.finds_calls = true;
+  options.tool_names = {"f", "g"};
   CompletionResponse response({"chatcmpl-1", 7, "m", "hermes"}, options, 1);
   response.Add(0, Message("<tool_call>{\"name\": \"f\", \"argum"));
   response.Add(0, Last("ents\": {\"x\": 1}}</tool_call>"));
@@ -111,7 +111,7 @@ TEST(ChatChoiceTest, CallsOfToolsAreFoundInAWholeAnswer) {
 
 TEST(ChatChoiceTest, CallsOfToolsAreStreamedInParts) {
   AnswerOptions options = Chat();
-  options.finds_calls = true;
+  options.tool_names = {"f", "g"};
   options.stream = true;
   CompletionResponse response({"chatcmpl-1", 7, "m", "hermes"}, options, 1);
   const Json first = EventOf(response.Add(
@@ -128,16 +128,40 @@ TEST(ChatChoiceTest, CallsOfToolsAreStreamedInParts) {
 
 TEST(ChatChoiceTest, ACallThatTheLimitCutOffIsNotACallToMake) {
   AnswerOptions options = Chat();
-  options.finds_calls = true;
+  options.tool_names = {"f", "g"};
   CompletionResponse response({"chatcmpl-1", 7, "m", "hermes"}, options, 1);
   response.Add(
       0, Last("<tool_call>{\"name\": \"f\", \"arguments\": {\"x", 0, v1::FINISH_REASON_LENGTH));
   EXPECT_EQ(Json::parse(response.Body())["choices"][0]["finish_reason"], "length");
 }
 
+TEST(ChatChoiceTest, ACallThatBreaksOffOrIsStoppedIsNotACallToMake) {
+  AnswerOptions options = Chat();
+  options.tool_names = {"f"};
+  for (const char* text : {"<tool_call>{\"name\": \"f\", oops",
+                           "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": \"a"}) {
+    CompletionResponse response({"chatcmpl-1", 7, "m", "hermes"}, options, 1);
+    response.Add(0, Last(text));
+    EXPECT_EQ(Json::parse(response.Body())["choices"][0]["finish_reason"], "stop") << text;
+  }
+}
+
+TEST(ChatChoiceTest, TheEndOfTheTextIsNoStopThatTheClientAskedFor) {
+  AnswerOptions options = Chat();
+  options.stop_token_ids = {8};
+  for (const int32_t id : {7, 8}) {
+    CompletionResponse response({"chatcmpl-1", 7, "m", ""}, options, 1);
+    v1::GenerateResponse last = Last("a");
+    last.mutable_completion()->set_stop_token_id(id);
+    response.Add(0, last);
+    const Json choice = Json::parse(response.Body())["choices"][0];
+    EXPECT_EQ(choice["stop_reason"], id == 8 ? Json(8) : Json()) << id;
+  }
+}
+
 TEST(ChatChoiceTest, IdsOfMistralHaveNineLettersAndDigits) {
   AnswerOptions options = Chat();
-  options.finds_calls = true;
+  options.tool_names = {"f", "g"};
   CompletionResponse response({"chatcmpl-1", 7, "m", "mistral"}, options, 1);
   response.Add(0, Last("[TOOL_CALLS]f{}[TOOL_CALLS]g{}"));
   const Json calls = Json::parse(response.Body())["choices"][0]["message"]["tool_calls"];

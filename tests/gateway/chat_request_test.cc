@@ -73,32 +73,33 @@ TEST(ChatRequestTest, FieldsOfChatsReachTheirPlaces) {
   EXPECT_EQ(Parsed(Hello("\"max_completion_tokens\": 5, \"max_tokens\": 6"))
                 .sampling_params()
                 .max_tokens(),
-            6);
+            5);
+  EXPECT_EQ(Parsed(Hello("\"max_tokens\": 6")).sampling_params().max_tokens(), 6);
+  EXPECT_THAT(Refusal(Hello("\"max_completion_tokens\": 0")),
+              StartsWith("max_completion_tokens: got 0"));
   EXPECT_FALSE(Parsed(Hello("\"logprobs\": false")).sampling_params().has_logprobs());
 }
 
 TEST(ChatRequestTest, ToolsKeepTheOrderOfTheirKeys) {
-  const std::string tools =
-      R"([{"type": "function", "function": {"name": "z", "description": "\"],", "a": {"b": 1}}}])";
-  auto request = CompletionRequest::ParseChat("{\"x\": {\"tools\": 1}, \"tools\": " + tools +
-                                              Hello().replace(0, 1, ",").insert(1, " "));
+  const std::string tools = R"([{"type":"function","function":{"name":"z","description":"\"],ä\n",)"
+                            R"("a":{"b":[1,-2,0.5e1,null,true]}}}])";
+  auto request = CompletionRequest::ParseChat(Hello("\"x\": {\"tools\": 1}, \"tools\": " + tools));
   ASSERT_TRUE(request.ok()) << request.status();
-  EXPECT_TRUE(request->answer().finds_calls);
-  EXPECT_THAT(request->Take(0, "").chat().tools_json(), HasSubstr(tools));
-  // A name with escapes is the same name, but its text is not looked for.
-  EXPECT_EQ(
-      Parsed(Hello(R"("to\u006fls": [{"type": "function", "b": 1, "a": 2}])")).chat().tools_json(),
-      R"([{"a":2,"b":1,"type":"function"}])");
+  EXPECT_THAT(request->answer().tool_names, ElementsAre("z"));
+  EXPECT_EQ(request->Take(0, "").chat().tools_json(), tools);
+  // A name with escapes is the same name, and the last one of two counts.
+  const std::string body =
+      Hello(R"("tools": 5, "to\u006fls": [{"function": {"name": "f"}, "b": 1, "a": 2}])");
+  EXPECT_EQ(Parsed(body).chat().tools_json(), R"([{"function":{"name":"f"},"b":1,"a":2}])");
 }
 
 TEST(ChatRequestTest, ToolsThatTheModelMayNotCallAreNotShownToIt) {
   const std::string tools = R"("tools": [{"type": "function", "function": {"name": "f"}}])";
-  for (const char* order : {"before", "after"}) {
-    const bool before = std::string(order) == "before";
-    auto request = CompletionRequest::ParseChat(Hello(
-        before ? "\"tool_choice\": \"none\", " + tools : tools + ", \"tool_choice\": \"none\""));
+  const std::string none = "\"tool_choice\": \"none\"";
+  for (const std::string& more : {none + ", " + tools, tools + ", " + none}) {
+    auto request = CompletionRequest::ParseChat(Hello(more));
     ASSERT_TRUE(request.ok()) << request.status();
-    EXPECT_FALSE(request->answer().finds_calls);
+    EXPECT_TRUE(request->answer().tool_names.empty());
     EXPECT_EQ(request->Take(0, "").chat().tools_json(), "");
   }
   EXPECT_THAT(Refusal(Hello(tools + ", \"tool_choice\": \"required\"")),
@@ -107,17 +108,49 @@ TEST(ChatRequestTest, ToolsThatTheModelMayNotCallAreNotShownToIt) {
               StartsWith("tool_choice: got an object"));
   EXPECT_THAT(Refusal(Hello(R"("tools": [{"type": "web_search"}])")),
               StartsWith("tools[0].type: got another type"));
+  EXPECT_THAT(Refusal(Hello(R"("tools": [{"type": "function", "function": {}}])")),
+              StartsWith("tools[0].function.name: got nothing"));
   EXPECT_THAT(Refusal(Hello(R"("tools": {})")), StartsWith("tools: got an object"));
 }
 
 TEST(ChatRequestTest, VariablesOfTheTemplateAreHandedOn) {
   EXPECT_THAT(
       Parsed(Hello(R"("chat_template_kwargs": {"z": 1, "a": 2})")).chat().template_kwargs_json(),
-      HasSubstr(R"({"z": 1, "a": 2})"));
+      HasSubstr(R"({"z":1,"a":2})"));
   EXPECT_EQ(Parsed(Hello(R"("chat_template_kwargs": {"a": 2}, "reasoning_effort": "low")"))
                 .chat()
                 .template_kwargs_json(),
             R"({"a":2,"reasoning_effort":"low"})");
+  EXPECT_EQ(Parsed(Hello(R"("reasoning_effort": "a\"b")")).chat().template_kwargs_json(),
+            R"({"reasoning_effort":"a\"b"})");
+  EXPECT_EQ(Parsed(Hello(R"("chat_template_kwargs": {}, "reasoning_effort": "low")"))
+                .chat()
+                .template_kwargs_json(),
+            R"({"reasoning_effort":"low"})");
+  EXPECT_EQ(Parsed(Hello(R"("chat_template_kwargs": {"reasoning_effort": 7},
+                            "reasoning_effort": "low")"))
+                .chat()
+                .template_kwargs_json(),
+            R"({"reasoning_effort":7})");
+  // The body is read twice, and both readings must agree.
+  EXPECT_THAT(Refusal(Hello(R"("chat_template_kwargs": 5, "chat_template_kwarg\u0073": 6)")),
+              StartsWith("chat_template_kwargs: got an integer"));
+  EXPECT_EQ(Parsed(Hello(R"("chat_template_kwargs": 5, "chat_template_kwarg\u0073": {},
+                            "reasoning_effort": "low")"))
+                .chat()
+                .template_kwargs_json(),
+            R"({"reasoning_effort":"low"})");
+  EXPECT_THAT(Refusal(Hello() + std::string("\0{", 2)), HasSubstr("no valid JSON at byte"));
+}
+
+TEST(ChatRequestTest, AnswersThatRefusedAreTexts) {
+  const v1::GenerateRequest request = Parsed(Body(R"([
+      {"role": "assistant", "content": null, "refusal": "no"},
+      {"role": "assistant", "content": [{"type": "refusal", "refusal": "never"}]},
+      {"role": "assistant", "content": null}])"));
+  EXPECT_EQ(request.chat().messages(0).content(), "no");
+  EXPECT_EQ(request.chat().messages(1).content(), "never");
+  EXPECT_TRUE(request.chat().messages(2).has_content());
 }
 
 TEST(ChatRequestTest, BadMessagesAreRefusedWithTheirPlace) {
@@ -148,6 +181,9 @@ TEST(ChatRequestTest, FieldsThatWouldChangeTheAnswerAreRefusedByName) {
                 StartsWith(std::string(field) + ": got"));
   }
   EXPECT_THAT(Refusal(Hello("\"top_logprobs\": 2")), StartsWith("top_logprobs: got 2 without"));
+  EXPECT_THAT(Refusal(Hello("\"logprobs\": true, \"top_logprobs\": 21")),
+              StartsWith("top_logprobs: got 21, allowed: from 0 to 20"));
+  EXPECT_FALSE(Parsed(Hello("\"top_logprobs\": 0")).sampling_params().has_logprobs());
   EXPECT_EQ(Parsed(Hello(R"("parallel_tool_calls": true, "modalities": ["text"], "store": true,
                             "frobnicate": 1, "response_format": {"type": "text"})"))
                 .chat()

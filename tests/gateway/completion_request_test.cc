@@ -141,7 +141,7 @@ TEST(CompletionRequestTest, ValuesOfAnotherTypeAreRefusedByName) {
   EXPECT_EQ(Refusal(R"({"prompt": "a", "max_tokens": 1.5})"),
             "max_tokens: got a number, allowed: an integer");
   EXPECT_EQ(Refusal(R"({"prompt": "a", "max_tokens": 3000000000})"),
-            "max_tokens: got 3000000000, allowed: an integer of 32 bits");
+            "max_tokens: got 3000000000, allowed: from 0 to 2147483647, as far as there is room");
   EXPECT_EQ(Refusal(R"({"prompt": "a", "stream": 1})"),
             "stream: got an integer, allowed: a boolean");
   EXPECT_THAT(Refusal(R"({"prompt": [1, "a"]})"), StartsWith("prompt[1]: got a string"));

@@ -108,7 +108,7 @@ def test_the_server_says_where_its_template_is_and_how_its_model_writes_calls(se
     (chat([dict(role="", content="a")]), "chat.messages[0].role: got nothing"),
     (chat([dict(role="critic", content="a")]), "critics are not welcome"),
     (chat(HI, tools_json="{"), "chat.tools_json: got no valid JSON"),
-    (chat(HI, template_kwargs_json="[" * 100), "100 levels"),
+    (chat(HI, template_kwargs_json="[" * 100), "at most 64 levels"),
     (chat([dict(role="user", content="a" * 5000)]), "tokens, allowed: at most 4095 tokens"),
 ])
 def test_a_chat_that_cannot_be_a_prompt_is_refused_with_the_reason(server, made, words):
@@ -210,7 +210,10 @@ def test_calls_of_unknown_formats_stay_text(servers, server, gateways):
     (dict(messages=HI, top_logprobs=3), "top_logprobs"),
     (dict(messages=HI, temperature=-1), "temperature"),
     (dict(messages=HI, n=17), "n"),
-    (dict(messages=[{"role": "critic", "content": "a"}]), None),
+    (dict(messages=HI, logprobs=True, top_logprobs=21), "top_logprobs"),
+    (dict(messages=HI, max_completion_tokens=0), "max_completion_tokens"),
+    (dict(messages=HI, tools=[{"type": "function"}]), "tools"),
+    (dict(messages=[{"role": "critic", "content": "a"}]), "messages"),
 ])
 def test_openais_client_raises_errors_that_name_the_field(client, fields, param):
     with pytest.raises(openai.BadRequestError) as refused:
@@ -225,6 +228,18 @@ def test_a_chat_that_is_too_long_has_the_code_that_clients_look_for(client):
     with pytest.raises(openai.BadRequestError) as larger:  # a million characters are more than a prompt may have
         client.chat.completions.create(model="", messages=[{"role": "user", "content": "ab" * (1 << 20) + "c"}])
     assert larger.value.param == "messages"
+
+
+def test_bodies_that_two_parsers_could_read_differently_do_no_harm(gateway):
+    """A byte that ends a C string, and keys with escapes."""
+    head = '{"messages":[{"role":"user","content":"Hi"}],"max_tokens":1,'
+    for body in ['"tools":[{"type":"function","function":{"name":"f"}}]}\0"',
+                 '"reasoning_effort":"low","chat_template_kwargs":{}}\0{"c":@}']:
+        assert gateway.call("POST", "/v1/chat/completions", (head + body).encode())[0] == 400
+    status, _, answer = gateway.call("POST", "/v1/chat/completions", (
+        head + '"chat_template_kwargs":5,"chat_template_kwarg\\u0073":{"mood":"glad"},"reasoning_effort":"low"}').encode())
+    assert status == 200, answer
+    assert gateway.call("GET", "/health")[0] == 200
 
 
 def test_a_chat_is_tokenized_as_it_is_generated_from(server, gateway):

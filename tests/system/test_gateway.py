@@ -495,6 +495,7 @@ def test_tokens_go_on_to_a_router_that_wants_them(gateways, tmp_path):
         assert passing.error(401, body=body)[0]["code"] == "invalid_api_key"
         assert passing.error(401, body=body, headers={"Authorization": "Bearer sk-0123456789abcdef"})[0]["code"] == "invalid_api_key"
         assert own.call("POST", "/v1/completions", body)[0] == 200
+        assert passing.call("GET", "/health")[0] == 200  # a router that wants a token is there
     finally:
         server.stop()
 

@@ -17,16 +17,16 @@ from .errors import (AlreadyExistsError, CanceledError, DeadlineExceededError, F
                      UnauthenticatedError, UnavailableError, UnimplementedError)
 from .parameters import DraftSampling, Message, Messages, Options, Prompt
 from .progress import Progress
-from .results import (Choice, Completion, DrafterStats, FinishReason, Output, Part, RenderedChat, Source, SpeculationStats, Timings,
-                      Token, TopLogprob, Usage)
+from .results import (Choice, Completion, DrafterStats, FinishReason, Output, Part, PromptLogprob, RenderedChat, Source, SpeculationStats,
+                      Timings, Token, TopLogprob, Usage)
 from .retry import RetryPolicy
 from .server_info import AuditDrafterStats, AuditStats, DraftModelInfo, ServerInfo, ServerLoad
 
 __all__ = [
     "AlreadyExistsError", "AsyncClient", "AsyncStream", "AuditDrafterStats", "AuditStats", "CanceledError", "Choice", "Client",
     "Completion", "DeadlineExceededError", "DraftModelInfo", "DraftSampling", "DrafterStats", "FailedPreconditionError", "FinishReason",
-    "InternalError", "InvalidArgumentError", "Message", "Messages", "NotFoundError", "Options", "Output", "Part",
-    "PermissionDeniedError", "Progress", "Prompt", "RenderedChat", "ResourceExhaustedError", "RetryPolicy", "ServerInfo", "ServerLoad",
-    "Source", "SpeculationStats", "Stream", "TandemError", "Timings", "Token", "TopLogprob", "UnauthenticatedError",
-    "UnavailableError", "UnimplementedError", "Usage", "__version__",
+    "InternalError", "InvalidArgumentError", "Message", "Messages", "NotFoundError", "Options", "Output", "Part", "PermissionDeniedError",
+    "Progress", "Prompt", "PromptLogprob", "RenderedChat", "ResourceExhaustedError", "RetryPolicy", "ServerInfo", "ServerLoad", "Source",
+    "SpeculationStats", "Stream", "TandemError", "Timings", "Token", "TopLogprob", "UnauthenticatedError", "UnavailableError",
+    "UnimplementedError", "Usage", "__version__",
 ]

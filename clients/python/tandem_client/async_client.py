@@ -72,7 +72,7 @@ class AsyncStream(AsyncIterator[Part]):
     async def _retry_after(self, error: grpc.aio.AioRpcError) -> None:
         """Begins the next attempt, or raises the error."""
         failure = canceled(self.outputs) if self._closed.is_set() else _error(error, self.outputs)
-        delay = None if self._assembly.has_tokens else self._attempts.delay_after(failure)
+        delay = None if self._assembly.has_begun else self._attempts.delay_after(failure)
         if delay is not None:
             try:
                 await asyncio.wait_for(self._closed.wait(), delay)

@@ -68,7 +68,7 @@ class Stream(Iterator[Part]):
     def _retry_after(self, error: grpc.RpcError) -> None:
         """Begins the next attempt, or raises the error."""
         failure = canceled(self.outputs) if self._closed.is_set() else _error(error, self.outputs)
-        delay = None if self._assembly.has_tokens else self._attempts.delay_after(failure)
+        delay = None if self._assembly.has_begun else self._attempts.delay_after(failure)
         if delay is not None and self._closed.wait(delay):
             failure, delay = canceled(self.outputs), None
         if delay is not None:

@@ -64,7 +64,7 @@ class SamplingOptions(TypedDict, total=False):
     """With a seed, the output depends only on target, prompt, options and seed (see `reproducible`). Otherwise the server draws one and
     reports it."""
     max_tokens: int | None
-    """>= 1, default 256; lowered to the room in the context."""
+    """1 or more, default 256; lowered to the room in the context. With `prompt_logprobs` also 0, which draws no token."""
     min_tokens: int | None
     """End of text and stops are held back until then."""
     stop: str | Sequence[str] | None
@@ -81,6 +81,8 @@ class SamplingOptions(TypedDict, total=False):
     """0 … 20: reports the target's log-probability of each token, and of this number of most likely tokens."""
     logprobs_with_text: bool | None
     """The log-probabilities have text and bytes too."""
+    prompt_logprobs: int | None
+    """0 … 20: reports the log-probabilities of the prompt's tokens, and of this number of most likely tokens at each place."""
     n: int | None
     """Number of outputs for the prompt, default 1. Choice i is the output of a request with the seed `seed + i`."""
 

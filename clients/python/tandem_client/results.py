@@ -61,6 +61,16 @@ class Token:
     """The same as bytes, which may be a part of a character."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PromptLogprob:
+    """What the target expected at a token of the prompt, if the request asked for `prompt_logprobs`."""
+
+    logprob: float
+    top: tuple[TopLogprob, ...]
+    text: str | None
+    bytes: builtins.bytes | None
+
+
 def nested(kind: type) -> Any:
     return dataclasses.field(metadata={"kind": kind})
 
@@ -155,6 +165,8 @@ class Output:
     request_id: str
     text: str
     tokens: tuple[Token, ...]
+    prompt_logprobs: tuple[PromptLogprob, ...] = ()
+    """One for each token of the prompt from the second one on; of choice 0 alone."""
 
     @property
     def token_ids(self) -> list[int]:
@@ -226,6 +238,8 @@ class Part:
     request_id: str
     text: str
     tokens: tuple[Token, ...]
+    prompt_logprobs: tuple[PromptLogprob, ...]
+    """All of a stream come in order, before the first token."""
     choice: Choice | None
     """The whole choice, in its last part."""
 
@@ -242,15 +256,23 @@ _SOURCES = {getattr(proto, f"TOKEN_SOURCE_{source.name}"): source for source in 
 _FINISH_REASONS = {getattr(proto, f"FINISH_REASON_{reason.name}"): reason for reason in FinishReason}
 
 
+def _top(entry: proto.TokenLogprobs, with_text: bool) -> tuple[TopLogprob, ...]:
+    return tuple(TopLogprob(token_id=one.token_id, logprob=one.logprob, text=one.text if with_text else None,
+                            bytes=one.bytes if with_text else None) for one in entry.top)
+
+
+def _prompt_logprob(entry: proto.TokenLogprobs, with_text: bool) -> PromptLogprob:
+    return PromptLogprob(logprob=entry.logprob, top=_top(entry, with_text), text=entry.text if with_text else None,
+                         bytes=entry.bytes if with_text else None)
+
+
 def _token(response: proto.GenerateResponse, number: int, with_text: bool) -> Token:
     source = _SOURCES.get(response.sources[number], Source.UNSPECIFIED)
     if number >= len(response.logprobs):
         return Token(id=response.token_ids[number], source=source)
     own = response.logprobs[number]
-    top = tuple(TopLogprob(token_id=one.token_id, logprob=one.logprob, text=one.text if with_text else None,
-                           bytes=one.bytes if with_text else None) for one in own.top)
-    return Token(id=response.token_ids[number], source=source, logprob=own.logprob, top=top, text=own.text if with_text else None,
-                 bytes=own.bytes if with_text else None)
+    return Token(id=response.token_ids[number], source=source, logprob=own.logprob, top=_top(own, with_text),
+                 text=own.text if with_text else None, bytes=own.bytes if with_text else None)
 
 
 class _Growing:
@@ -259,6 +281,7 @@ class _Growing:
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.tokens: list[Token] = []
+        self.prompt_logprobs: list[PromptLogprob] = []
         self.choice: Choice | None = None
 
 
@@ -276,13 +299,17 @@ class Assembly:
         tokens = tuple(_token(response, number, self._with_text) for number in range(len(response.token_ids)))
         growing.texts.append(response.text)
         growing.tokens.extend(tokens)
+        prompt_logprobs = tuple(_prompt_logprob(entry, self._with_text) for entry in response.prompt_logprobs)
+        growing.prompt_logprobs.extend(prompt_logprobs)
         if response.HasField("completion"):
             growing.choice = self._choice(response.index, response.completion)
-        return Part(index=response.index, request_id=response.request_id, text=response.text, tokens=tokens, choice=growing.choice)
+        return Part(index=response.index, request_id=response.request_id, text=response.text, tokens=tokens,
+                    prompt_logprobs=prompt_logprobs, choice=growing.choice)
 
     @property
-    def has_tokens(self) -> bool:
-        return any(growing.tokens for growing in self._growing.values())
+    def has_begun(self) -> bool:
+        """Returns true if a token has come, or a log-probability of the prompt: another attempt would repeat it."""
+        return any(growing.tokens or growing.prompt_logprobs for growing in self._growing.values())
 
     def outputs(self) -> tuple[Output, ...]:
         return tuple(growing.choice or Output(**self._common(index)) for index, growing in sorted(self._growing.items()))
@@ -297,7 +324,8 @@ class Assembly:
 
     def _common(self, index: int) -> dict[str, Any]:
         growing = self._growing[index]
-        return {"index": index, "request_id": self._request_id, "text": "".join(growing.texts), "tokens": tuple(growing.tokens)}
+        return {"index": index, "request_id": self._request_id, "text": "".join(growing.texts), "tokens": tuple(growing.tokens),
+                "prompt_logprobs": tuple(growing.prompt_logprobs)}
 
     def _choice(self, index: int, end: proto.Completion) -> Choice:
         which = end.WhichOneof("stop_reason")

@@ -165,7 +165,7 @@ CallEnd BatchRunner::Try(CompletionRequest request, const std::string& request_i
     }
     std::string id = request_id;
     if (request.num_prompts() > 1) absl::StrAppend(&id, "-", prompt);
-    const CallEnd end = parts_.client.Generate(
+    CallEnd end = parts_.client.Generate(
         request.Take(prompt, id), *tenant,
         [&](const v1::GenerateResponse& message) { (void)response.Add(prompt, message); });
     if (!end.status.ok()) return end;

@@ -70,6 +70,10 @@ struct RequestField {
   bool (Params::*has)() const;
   void (Params::*clear)();
 };
+// Some compilers do not deduce these by themselves.
+template <typename Params, typename Value>
+RequestField(void (Params::*)(Value), Value (Params::*)() const, bool (Params::*)() const,
+             void (Params::*)()) -> RequestField<Params, Value>;
 
 template <typename Params, typename Value>
 Setting FieldSetting(const std::string& name, const RequestField<Params, Value>& field,

@@ -19,19 +19,21 @@ CompletionCall::CompletionCall(Context context, CompletionRequest request,
 
 void CompletionCall::Start() {
   // The server says how its model writes calls.
-  const bool needs_info = request_.model().empty() || request_.answer().finds_calls;
+  const bool needs_info = request_.model().empty() || !request_.answer().tool_names.empty();
   if (!needs_info) return OnModel(request_.model(), "");
-  router().Info(reply_->executor(), context_.metadata,
-                [self = shared_from_this()](const CallEnd& end, const v1::ServerInfo& info) {
-                  if (self->reply_ == nullptr) return;
-                  if (!end.status.ok()) return self->Fail(end);
-                  const std::string& given = self->request_.model();
-                  self->OnModel(given.empty() ? info.model() : given, info.tool_call_format());
-                });
+  questions_.push_back(
+      router().Info(reply_->executor(), context_.metadata,
+                    [self = shared_from_this()](const CallEnd& end, const v1::ServerInfo& info) {
+                      if (self->reply_ == nullptr) return;
+                      if (!end.status.ok()) return self->Fail(end);
+                      const std::string& given = self->request_.model();
+                      self->OnModel(given.empty() ? info.model() : given, info.tool_call_format());
+                    }));
 }
 
 void CompletionCall::OnModel(const std::string& model, const std::string& tool_call_format) {
-  if (request_.answer().finds_calls && !tool_call_format.empty()) request_.ShowSpecialTokens();
+  const bool finds_calls = !request_.answer().tool_names.empty() && !tool_call_format.empty();
+  if (finds_calls) request_.ShowSpecialTokens();
   response_.emplace(
       CompletionResponse::Header{context_.id, context_.created, model, tool_call_format},
       request_.answer(), request_.num_prompts());
@@ -56,14 +58,14 @@ void CompletionCall::StartPrompt(size_t prompt) {
   v1::DetokenizeRequest detokenize;
   *detokenize.mutable_ids() = std::get<v1::TokenIds>(given).ids();
   detokenize.set_skip_special_tokens(request_.skips_special_tokens());
-  router().Detokenize(
+  questions_.push_back(router().Detokenize(
       reply_->executor(), std::move(detokenize), context_.metadata,
       [self = shared_from_this(), prompt](const CallEnd& end, const v1::DetokenizeResponse& text) {
         if (self->reply_ == nullptr) return;
         if (!end.status.ok()) return self->Fail(end);
         self->response_->SetEcho(prompt, text.text());
         self->Generate(prompt);
-      });
+      }));
 }
 
 void CompletionCall::Generate(size_t prompt) {
@@ -140,6 +142,9 @@ void CompletionCall::LetGo() {
   reply_.reset();
   for (const auto& stream : streams_) {
     if (stream != nullptr) stream->Cancel();
+  }
+  for (const RouterClient::Pending& question : std::exchange(questions_, {})) {
+    if (question != nullptr) question->Cancel();
   }
 }
 

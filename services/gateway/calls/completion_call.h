@@ -65,7 +65,8 @@ class CompletionCall final : public Exchange,
   std::shared_ptr<Reply> reply_;  // null: the exchange is over
   std::optional<CompletionResponse> response_;
   std::vector<std::shared_ptr<GenerateStream>> streams_;  // by prompt; null: not running
-  std::vector<size_t> paused_;  // prompts whose next message waits for the client
+  std::vector<size_t> paused_;                    // prompts whose next message waits for the client
+  std::vector<RouterClient::Pending> questions_;  // about the model and prompts
   size_t next_prompt_ = 0;
   size_t num_running_ = 0;
   bool has_begun_ = false;  // the stream of events

@@ -60,7 +60,10 @@ std::shared_ptr<Exchange> AnswerHealth(RouterClient& router, const CallMetadata&
   const auto answer = [exchange](const CallEnd& end, const v1::ServerInfo&) {
     const std::shared_ptr<Reply> waiting = exchange->Take();
     if (waiting == nullptr) return;
-    if (end.status.ok()) return waiting->Send(HttpAnswer());
+    // A router that wants a token has answered, too.
+    if (end.status.ok() || absl::IsUnauthenticated(end.status)) {
+      return waiting->Send(HttpAnswer());
+    }
     NoteFailure(*waiting, end);
     // Whatever the reason is: requests would not be served.
     SendError(*waiting, HttpError(503, ErrorOf(end).message));

@@ -264,7 +264,7 @@ class HttpConnection final : public Connection,
     });
   }
 
-  void Answer(HttpRequest request) {
+  void Answer(HttpRequest&& request) {
     if (phase_ != Phase::kAnswer) return;  // the client has left
     std::shared_ptr<Exchange> exchange =
         context_.service.Answer(std::move(request), this->shared_from_this());

@@ -1,9 +1,9 @@
 #include "services/router/request/chat_input.h"
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
@@ -13,49 +13,33 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Counts what the JSON of one chat has. The parser compares a key with all keys before it, so the
-// number of values is bounded, and not only the depth. Texts that are no JSON may be counted
-// wrongly: the parser refuses them.
-class JsonShape {
- public:
-  void Add(std::string_view text) {
-    int depth = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < text.size(); ++i) {
-      const char c = text[i];
-      if (in_string) {
-        if (c == '\\') ++i;
-        if (c == '"') in_string = false;
-        continue;
-      }
-      if (c == '"') in_string = true;
-      if (c == '[' || c == '{') depth_ = std::max(depth_, ++depth);
-      if (c == ']' || c == '}') --depth;
-      if (c == ',' || c == '[' || c == '{') ++values_;
+// Refuses JSON that would take long to read. The parser compares a key with all keys before it in
+// its object. Texts that are no JSON may be counted wrongly: the parser refuses them.
+absl::Status CheckShape(const std::string& field, std::string_view text) {
+  std::vector<int> members(1, 0);  // for each level: the members of the object or list that is open
+  int values = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+      continue;
+    }
+    if (c == '"') in_string = true;
+    if (c == '[' || c == '{') members.push_back(0);
+    if ((c == ']' || c == '}') && members.size() > 1) members.pop_back();
+    const bool is_value = c == ',' || c == '[' || c == '{';
+    if (!is_value) continue;
+    const bool is_wide = ++members.back() > kMaxChatJsonMembers;
+    if (is_wide || ++values > kMaxChatJsonValues || members.size() - 1 > kMaxChatJsonDepth) {
+      return InvalidArgument(absl::StrCat(field, ": got larger JSON, allowed: at most ",
+                                          kMaxChatJsonDepth, " levels, ", kMaxChatJsonMembers,
+                                          " members of an object or a list, and ",
+                                          kMaxChatJsonValues, " values"));
     }
   }
-
-  absl::Status Check() const {
-    if (depth_ <= kMaxChatJsonDepth && values_ <= kMaxChatJsonValues) return absl::OkStatus();
-    return InvalidArgument(absl::StrCat(
-        "chat: got JSON with ", depth_, " levels and ", values_,
-        " values in its tools, its template's variables and its calls, allowed: at most ",
-        kMaxChatJsonDepth, " levels and ", kMaxChatJsonValues, " values"));
-  }
-
- private:
-  int depth_ = 0;
-  int values_ = 0;
-};
-
-absl::Status CheckShape(const v1::Chat& chat) {
-  JsonShape shape;
-  shape.Add(chat.tools_json());
-  shape.Add(chat.template_kwargs_json());
-  for (const v1::ChatMessage& message : chat.messages()) {
-    for (const v1::ToolCall& call : message.tool_calls()) shape.Add(call.arguments());
-  }
-  return shape.Check();
+  return absl::OkStatus();
 }
 
 // Returns null for an empty text.
@@ -65,6 +49,7 @@ absl::StatusOr<OrderedJson> ParseField(const char* field, const std::string& tex
   const auto refused = [&](const char* got) {
     return InvalidArgument(absl::StrCat(field, ": got ", got, ", allowed: ", allowed));
   };
+  TANDEM_RETURN_IF_ERROR(CheckShape(field, text));
   OrderedJson json = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return refused("no valid JSON");
   if (json.type() != want) return refused(json.type_name());
@@ -102,6 +87,7 @@ absl::Status CheckMessage(const v1::ChatMessage& message, const std::string& pla
     if (message.tool_calls(i).name().empty()) {
       return InvalidArgument(call + ".name: got nothing, allowed: the name of a function");
     }
+    TANDEM_RETURN_IF_ERROR(CheckShape(call + ".arguments", message.tool_calls(i).arguments()));
   }
   return absl::OkStatus();
 }
@@ -112,7 +98,6 @@ absl::StatusOr<ChatInput> ToChatInput(const v1::Chat& chat) {
   if (chat.messages().empty()) {
     return InvalidArgument("chat.messages: got nothing, allowed: one message or more");
   }
-  TANDEM_RETURN_IF_ERROR(CheckShape(chat));
   ChatInput input;
   for (int i = 0; i < chat.messages_size(); ++i) {
     TANDEM_RETURN_IF_ERROR(CheckMessage(chat.messages(i), absl::StrCat("chat.messages[", i, "]")));

@@ -55,7 +55,10 @@ absl::StatusOr<PromptEncoder::Prompt> PromptEncoder::EncodeChat(const v1::Chat& 
                         absl::StrCat("chat: the model's chat template does not take it: ",
                                      text.status().message()));
   }
-  TANDEM_RETURN_IF_ERROR(CheckSize("chat's rendered prompt", text->size()));
+  if (text->size() > max_bytes_) {
+    return InvalidArgument(absl::StrCat("chat: got messages that become a prompt of ", text->size(),
+                                        " bytes, allowed: at most ", max_bytes_, " bytes"));
+  }
   const bool has_bos = chat_template_->BeginsWithBos(*text);
   Prompt prompt;
   TANDEM_ASSIGN_OR_RETURN(prompt.ids, tokenizer_->Encode(*text, add_special_tokens && !has_bos));

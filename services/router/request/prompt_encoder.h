@@ -24,8 +24,8 @@ class PromptEncoder {
     std::string text;  // what a chat became; empty for a text
   };
 
-  // Texts and chats have at most `max_bytes`. `chat_template` is a template, or the reason for which
-  // there is none. The tokenizer must outlive the encoder.
+  // Texts and chats have at most `max_bytes`. `chat_template` may be the reason for which there is
+  // no template. The tokenizer must outlive the encoder.
   PromptEncoder(const Tokenizer* tokenizer, absl::StatusOr<ChatTemplate> chat_template,
                 size_t max_bytes)
       : tokenizer_(tokenizer), chat_template_(std::move(chat_template)), max_bytes_(max_bytes) {}

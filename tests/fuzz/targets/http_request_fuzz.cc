@@ -45,17 +45,28 @@ void CheckCompletion(absl::StatusOr<gateway::CompletionRequest> request) {
 void CheckCalls(std::string_view output) {
   if (output.size() < 2) return;
   constexpr std::string_view kFormats[] = {"hermes", "llama3_json", "mistral"};
-  const auto parser = gateway::MakeToolCallParser(kFormats[static_cast<uint8_t>(output[0]) % 3]);
+  static const gateway::ToolNames kTools = {"f", "g"};
+  const std::string_view format = kFormats[static_cast<uint8_t>(output[0]) % 3];
   const size_t piece = 1 + static_cast<uint8_t>(output[1]) % 16;
-  gateway::ToolOutput found;
-  for (size_t at = 2; at < output.size(); at += piece)
-    parser->Push(output.substr(at, piece), &found);
-  parser->Finish(&found);
-  size_t named = 0;
-  for (const gateway::ToolCallDelta& delta : found.calls) {
-    if (!delta.name.empty()) Check(delta.index == named++, "calls are numbered in their order");
+  output.remove_prefix(2);
+  gateway::ToolOutput whole;
+  gateway::ToolOutput parts;
+  const auto of_whole = gateway::MakeToolCallParser(format, &kTools);
+  const auto of_parts = gateway::MakeToolCallParser(format, &kTools);
+  of_whole->Push(output, &whole);
+  of_whole->Finish(&whole);
+  for (size_t at = 0; at < output.size(); at += piece) {
+    of_parts->Push(output.substr(at, piece), &parts);
   }
-  Check(named <= parser->num_calls(), "each call has at most one name");
+  of_parts->Finish(&parts);
+  Check(!whole.calls.empty() || whole.content == output, "an output without a call stays as it is");
+  Check(whole.content == parts.content, "the content does not depend on the pieces");
+  Check(of_whole->has_complete_calls() == of_parts->has_complete_calls(), "nor does the end");
+  size_t named = 0;
+  for (const gateway::ToolCallDelta& delta : whole.calls) {
+    if (!delta.name.empty()) Check(delta.index == named++, "calls are numbered in their order");
+    Check(delta.name.empty() || kTools.contains(delta.name), "a call has the name of a tool");
+  }
 }
 
 template <typename Parsed>

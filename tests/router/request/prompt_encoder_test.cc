@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::ToyTokenizer;
 
-constexpr size_t kMaxBytes = 1000;
+constexpr size_t kMaxBytes = 10'000;
 
 absl::StatusOr<ChatTemplate> Template(const std::string& source) {
   TemplateFiles files;
@@ -116,21 +116,25 @@ TEST(PromptEncoderTest, RefusalsNameTheFieldAndWhatIsAllowed) {
   EXPECT_THAT(Refusal(source, chat), HasSubstr("chat.messages[0].tool_calls[0].name: got"));
   chat.mutable_messages(0)->mutable_tool_calls(0)->set_name("f");
   chat.mutable_messages(0)->mutable_tool_calls(0)->set_arguments(std::string(65, '['));
-  EXPECT_THAT(Refusal(source, chat), HasSubstr("JSON with 65 levels"));
+  EXPECT_THAT(Refusal(source, chat), HasSubstr("allowed: at most 64 levels"));
   chat = OneMessage("user", "a");
   for (const char* bad : {"[", "{}", "[1]"}) {
     chat.set_tools_json(bad);
     EXPECT_THAT(Refusal(source, chat), HasSubstr("chat.tools_json")) << bad;
   }
   chat.set_tools_json(std::string(65, '[') + std::string(65, ']'));
-  EXPECT_THAT(Refusal(source, chat), HasSubstr("JSON with 65 levels"));
+  EXPECT_THAT(Refusal(source, chat), HasSubstr("allowed: at most 64 levels"));
+  std::string wide = "[{\"a\": 1";
+  for (int i = 0; i < 1000; ++i) wide += ",\"" + std::to_string(i) + "\": 1";
+  chat.set_tools_json(wide + "}]");
+  EXPECT_THAT(Refusal(source, chat), HasSubstr("1000 members of an object"));
   chat.clear_tools_json();
   chat.set_template_kwargs_json("[]");
   EXPECT_THAT(Refusal(source, chat), HasSubstr("chat.template_kwargs_json: got array"));
   EXPECT_THAT(Refusal(source, OneMessage("user", std::string(kMaxBytes, 'a'))),
-              HasSubstr("allowed: at most 1000 bytes"));
-  EXPECT_THAT(Refusal("{{ messages[0].content * 1001 }}", OneMessage("user", "a")),
-              HasSubstr("chat's rendered prompt: got 1001 bytes"));
+              HasSubstr("allowed: at most 10000 bytes"));
+  EXPECT_THAT(Refusal("{{ messages[0].content * 10001 }}", OneMessage("user", "a")),
+              HasSubstr("become a prompt of 10001 bytes"));
   EXPECT_THAT(Refusal("{{ raise_exception('no ' ~ messages[0].role) }}", OneMessage("user", "a")),
               HasSubstr("no user"));
 }

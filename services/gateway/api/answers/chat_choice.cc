@@ -22,7 +22,8 @@ std::string ShortId(const std::string& text) {
 }  // namespace
 
 ChatChoice::ChatChoice(const Options& options)
-    : options_(options), parser_(MakeToolCallParser(options.tool_call_format)) {}
+    : options_(options),
+      parser_(MakeToolCallParser(options.tool_call_format, options.tool_names)) {}
 
 std::string ChatChoice::CallId(size_t call) const {
   const std::string path =
@@ -56,12 +57,12 @@ void ChatChoice::Add(const v1::GenerateResponse& message) {
   if (!message.has_completion()) return;
   has_ended_ = true;
   end_ = FinishReasonText(message.completion());
-  // A call that the limit of tokens cut off is not a call to make.
-  const bool has_calls = parser_ != nullptr && parser_->num_calls() > 0;
+  // Calls that something cut off are not calls to make.
+  const bool has_calls = parser_ != nullptr && parser_->has_complete_calls();
   if (has_calls && message.completion().finish_reason() == v1::FINISH_REASON_STOP) {
     end_ = "\"tool_calls\"";
   }
-  stop_reason_ = StopReasonText(message.completion());
+  stop_reason_ = StopReasonText(message.completion(), options_.stop_token_ids);
 }
 
 bool ChatChoice::has_news() const {

@@ -20,8 +20,10 @@ class ChatChoice final : public ChoiceWriter {
     size_t index = 0;
     bool stream = false;
     bool has_logprobs = false;
-    std::string_view tool_call_format;  // empty: calls stay text
-    std::string answer_id;              // the ids of calls are made from it
+    std::string_view tool_call_format;      // empty: calls stay text
+    const ToolNames* tool_names = nullptr;  // outlives the choice; null: the same
+    std::string answer_id;                  // the ids of calls are made from it
+    std::vector<int32_t> stop_token_ids;    // those that the client gave
   };
   explicit ChatChoice(const Options& options);
 

@@ -16,13 +16,18 @@ CompletionResponse::CompletionResponse(Header header, const AnswerOptions& optio
 
 std::unique_ptr<ChoiceWriter> CompletionResponse::MakeWriter(size_t index,
                                                              const std::string& echo) const {
-  if (!options_.is_chat) return std::make_unique<TextChoice>(index, options_.logprobs, echo);
+  if (!options_.is_chat) {
+    return std::make_unique<TextChoice>(index, options_.logprobs, options_.stop_token_ids, echo);
+  }
   return std::make_unique<ChatChoice>(ChatChoice::Options{
       .index = index,
       .stream = options_.stream,
       .has_logprobs = options_.logprobs,
-      .tool_call_format = options_.finds_calls ? header_.tool_call_format : std::string_view(),
-      .answer_id = header_.id});
+      .tool_call_format =
+          options_.tool_names.empty() ? std::string_view() : header_.tool_call_format,
+      .tool_names = &options_.tool_names,
+      .answer_id = header_.id,
+      .stop_token_ids = options_.stop_token_ids});
 }
 
 void CompletionResponse::SetEcho(size_t prompt, const std::string& text) {

@@ -60,10 +60,11 @@ std::string WithOurNames(std::string message) {
     std::string_view router;
     std::string_view here;
   };
-  constexpr Name kNames[] = {
-      {"prompt_token_ids", "prompt"}, {"chat.messages", "messages"},
-      {"chat.tools_json", "tools"},   {"chat.template_kwargs_json", "chat_template_kwargs"},
-      {"chat: ", "messages: "},       {"chat's ", "messages' "}};
+  constexpr Name kNames[] = {{"prompt_token_ids", "prompt"},
+                             {"chat.messages", "messages"},
+                             {"chat.tools_json", "tools"},
+                             {"chat.template_kwargs_json", "chat_template_kwargs"},
+                             {"chat: ", "messages: "}};
   for (const Name& name : kNames) {
     if (!message.starts_with(name.router)) continue;
     return message.replace(0, name.router.size(), name.here);
@@ -73,6 +74,8 @@ std::string WithOurNames(std::string message) {
 
 // Returns the field at the beginning of "field: got …". Empty: there is none.
 std::string ParamOf(const std::string& message) {
+  // What a template says of the messages has no value.
+  if (message.starts_with("messages: ")) return "messages";
   const size_t end = message.find(": got ");
   if (end == std::string::npos) return "";
   const std::string name = message.substr(0, std::min(message.find('['), end));

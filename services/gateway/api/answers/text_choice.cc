@@ -6,8 +6,12 @@
 
 namespace tandem::gateway {
 
-TextChoice::TextChoice(size_t index, bool has_logprobs, std::string echo)
-    : index_(index), has_logprobs_(has_logprobs), text_(std::move(echo)) {
+TextChoice::TextChoice(size_t index, bool has_logprobs, std::vector<int32_t> stop_token_ids,
+                       std::string echo)
+    : index_(index),
+      has_logprobs_(has_logprobs),
+      stop_token_ids_(std::move(stop_token_ids)),
+      text_(std::move(echo)) {
   if (has_logprobs_) logprobs_.SetEcho(text_);
 }
 
@@ -25,7 +29,7 @@ void TextChoice::Add(const v1::GenerateResponse& message) {
   if (!message.has_completion()) return;
   has_ended_ = true;
   end_ = FinishReasonText(message.completion());
-  stop_reason_ = StopReasonText(message.completion());
+  stop_reason_ = StopReasonText(message.completion(), stop_token_ids_);
 }
 
 bool TextChoice::has_news() const { return !text_.empty() || !logprobs_.empty() || has_ended_; }

@@ -3,7 +3,9 @@
 #define TANDEM_SERVICES_GATEWAY_API_ANSWERS_TEXT_CHOICE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "services/gateway/api/answers/choice_logprobs.h"
 #include "services/gateway/api/answers/choice_writer.h"
@@ -12,17 +14,19 @@ namespace tandem::gateway {
 
 class TextChoice final : public ChoiceWriter {
  public:
-  // The text begins with `echo`.
-  TextChoice(size_t index, bool has_logprobs, std::string echo);
+  // The text begins with `echo`. `stop_token_ids` are those that the client gave.
+  TextChoice(size_t index, bool has_logprobs, std::vector<int32_t> stop_token_ids,
+             std::string echo);
 
   void Add(const v1::GenerateResponse& message) override;
+  void AddPrompt(const v1::GenerateResponse& message) override;
   bool has_news() const override;
   std::string Take() override;
 
-  void AddPrompt(const v1::GenerateResponse& message) override;
  private:
   const size_t index_;
   const bool has_logprobs_;
+  const std::vector<int32_t> stop_token_ids_;
   std::string text_;
   ChoiceLogprobs logprobs_;
   bool has_ended_ = false;            // what waits has the end

@@ -8,6 +8,8 @@
 namespace tandem::gateway {
 namespace {
 
+constexpr int32_t kMaxTopLogprobs = 20;  // OpenAI's limit, and the router's
+
 // Returns null for a key that is missing or null.
 const Json* Member(const Json& object, const char* key) {
   const auto found = object.find(key);
@@ -73,14 +75,12 @@ absl::Status ReadMessage(const std::string& place, const Json& value, v1::ChatMe
   }
   TANDEM_RETURN_IF_ERROR(ReadCalls(place, value, message));
   if (message->has_content() || message->tool_calls_size() > 0) return absl::OkStatus();
+  // An assistant that refused said this and nothing else.
+  if (message->role() == "assistant") {
+    return ReadMember(place, value, "refusal", message->mutable_content());
+  }
   return InvalidArgument(place + ".content: got nothing, allowed: a string, or a list of text " +
                          "parts; only messages with tool_calls have none");
-}
-
-// Keeps the order of keys, which templates show to the model.
-std::string RawText(const std::string& name, const Json& value, const RequestDraft& draft) {
-  const std::optional<std::string_view> raw = RawMember(draft.body, name);
-  return raw.has_value() ? std::string(*raw) : value.dump();
 }
 
 }  // namespace
@@ -103,8 +103,17 @@ absl::Status ReadTools(const std::string& name, const Json& value, RequestDraft*
     if (type != nullptr && *type != "function") {
       return InvalidArgument(place + ".type: got another type, allowed: function");
     }
+    std::string tool;
+    const Json* const function = Member(value[i], "function");
+    if (function != nullptr && function->is_object()) {
+      TANDEM_RETURN_IF_ERROR(ReadMember(place + ".function", *function, "name", &tool));
+    }
+    if (tool.empty()) {
+      return InvalidArgument(place + ".function.name: got nothing, allowed: a name");
+    }
+    draft->answer.tool_names.insert(std::move(tool));
   }
-  if (!value.empty()) draft->chat.set_tools_json(RawText(name, value, *draft));
+  if (!value.empty()) draft->chat.set_tools_json(OrderedMember(draft->body, name));
   return absl::OkStatus();
 }
 
@@ -122,7 +131,8 @@ absl::Status ReadToolChoice(const std::string& name, const Json& value, RequestD
 
 absl::Status ReadTemplateKwargs(const std::string& name, const Json& value, RequestDraft* draft) {
   if (!value.is_object()) return WrongType(name, value, "an object");
-  draft->chat.set_template_kwargs_json(RawText(name, value, *draft));
+  draft->has_effort_variable = value.contains("reasoning_effort");
+  draft->chat.set_template_kwargs_json(OrderedMember(draft->body, name));
   return absl::OkStatus();
 }
 
@@ -149,10 +159,7 @@ absl::Status ReadChatLogprobs(const std::string& name, const Json& value, Reques
 }
 
 absl::Status ReadTopLogprobs(const std::string& name, const Json& value, RequestDraft* draft) {
-  RequestDraft number;
-  TANDEM_RETURN_IF_ERROR(
-      (ReadInteger<v1::SamplingParams, &v1::SamplingParams::set_logprobs>(name, value, &number)));
-  draft->top_logprobs = number.shared.sampling_params().logprobs();
+  TANDEM_ASSIGN_OR_RETURN(draft->top_logprobs, ReadInRange(name, value, 0, kMaxTopLogprobs));
   if (draft->answer.logprobs) {
     draft->shared.mutable_sampling_params()->set_logprobs(*draft->top_logprobs);
   }

@@ -58,7 +58,9 @@ absl::Status ReadContent(const std::string& name, const Json& content, const cha
   if (!content.is_array()) return WrongType(name, content, "a string or a list of text parts");
   for (size_t i = 0; i < content.size(); ++i) {
     const Json& part = content[i];
-    if (!part.is_object() || !part.contains("text") || !part["text"].is_string()) {
+    // OpenAI's second kind of text.
+    const char* const key = part.is_object() && part.contains("refusal") ? "refusal" : "text";
+    if (!part.is_object() || !part.contains(key) || !part[key].is_string()) {
       const bool has_type = part.is_object() && part.contains("type") && part["type"].is_string();
       const std::string got = has_type
                                   ? "a part of type " + QuotedShort(part["type"].get<std::string>())
@@ -67,22 +69,15 @@ absl::Status ReadContent(const std::string& name, const Json& content, const cha
                              ", allowed: {\"type\": \"text\", \"text\": \"…\"}");
     }
     if (i > 0) *text += separator;
-    *text += part["text"].get<std::string>();
+    *text += part[key].get<std::string>();
   }
   return absl::OkStatus();
 }
 
 absl::Status ReadNumChoices(const std::string& name, const Json& value, RequestDraft* draft) {
-  const std::optional<int64_t> number = WholeNumber(value);
-  if (!number.has_value()) return WrongType(name, value, "an integer");
-  if (*number < 1 || *number > kMaxN) {
-    return InvalidArgument(name + ": got " + std::to_string(*number) + ", allowed: from 1 to " +
-                           std::to_string(kMaxN) + ", or fewer (the router's --max-choices)");
-  }
-  draft->answer.num_choices = static_cast<size_t>(*number);
-  if (*number > 1) {
-    draft->shared.mutable_sampling_params()->set_n(static_cast<int32_t>(*number));
-  }
+  TANDEM_ASSIGN_OR_RETURN(const int32_t number, ReadInRange(name, value, 1, kMaxN));
+  draft->answer.num_choices = static_cast<size_t>(number);
+  if (number > 1) draft->shared.mutable_sampling_params()->set_n(number);
   return absl::OkStatus();
 }
 
@@ -102,6 +97,17 @@ std::optional<int64_t> WholeNumber(const Json& value) {
   const double number = value.get<double>();
   if (!(std::abs(number) <= kExact) || number != std::trunc(number)) return std::nullopt;
   return static_cast<int64_t>(number);
+}
+
+absl::StatusOr<int32_t> ReadInRange(const std::string& name, const Json& value, int32_t least,
+                                    int32_t most) {
+  const std::optional<int64_t> number = WholeNumber(value);
+  if (!number.has_value()) return WrongType(name, value, "an integer");
+  if (*number >= least && *number <= most) return static_cast<int32_t>(*number);
+  const bool has_end = most < std::numeric_limits<int32_t>::max();
+  return InvalidArgument(name + ": got " + std::to_string(*number) + ", allowed: from " +
+                         std::to_string(least) + " to " +
+                         (has_end ? std::to_string(most) : "2147483647, as far as there is room"));
 }
 
 absl::Status ReadModel(const std::string& name, const Json& value, RequestDraft* draft) {

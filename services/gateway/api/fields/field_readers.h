@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/status.h"
 #include "services/gateway/api/fields/json_body.h"
 #include "services/gateway/api/fields/request_draft.h"
@@ -18,13 +19,17 @@ namespace tandem::gateway {
 // Largest number of prompts of one request.
 inline constexpr size_t kMaxPrompts = 256;
 // Largest n that the gateway hands to the router, which may have a smaller limit.
-inline constexpr int64_t kMaxN = 128;
+inline constexpr int32_t kMaxN = 128;
 
 // "temperature: got a string, allowed: a number".
 absl::Status WrongType(const std::string& name, const Json& got, const std::string& allowed);
 
 // Returns nothing if the value is no whole number of 64 bits. 3.0 is one.
 std::optional<int64_t> WholeNumber(const Json& value);
+
+// Returns a whole number from `least` to `most`.
+absl::StatusOr<int32_t> ReadInRange(const std::string& name, const Json& value, int32_t least,
+                                    int32_t most);
 
 // The setters of a message have these types.
 template <typename Message>
@@ -61,6 +66,14 @@ absl::Status ReadInteger(const std::string& name, const Json& value, RequestDraf
                            ", allowed: an integer of 32 bits");
   }
   (PartOf(draft, static_cast<Message*>(nullptr))->*set)(static_cast<int32_t>(*number));
+  return absl::OkStatus();
+}
+
+// A number of tokens, `least` or more.
+template <std::optional<int32_t> RequestDraft::*limit, int32_t least>
+absl::Status ReadLimit(const std::string& name, const Json& value, RequestDraft* draft) {
+  TANDEM_ASSIGN_OR_RETURN(draft->*limit,
+                          ReadInRange(name, value, least, std::numeric_limits<int32_t>::max()));
   return absl::OkStatus();
 }
 

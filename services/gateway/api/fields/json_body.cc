@@ -1,7 +1,7 @@
 #include "services/gateway/api/fields/json_body.h"
 
-#include <optional>
 #include <string>
+#include <utility>
 
 #include "common/status.h"
 
@@ -46,9 +46,79 @@ absl::Status CheckShape(std::string_view body, const JsonLimits& limits) {
   return absl::OkStatus();
 }
 
+// Writes the value of one member of the outermost object again while the parser reads the text.
+class MemberText final : public nlohmann::json_sax<Json> {
+ public:
+  explicit MemberText(std::string_view name) : name_(name) {}
+  std::string Take() { return std::move(text_); }
+
+  bool null() override { return Scalar("null"); }
+  bool boolean(bool value) override { return Scalar(value ? "true" : "false"); }
+  bool number_integer(number_integer_t value) override { return Scalar(std::to_string(value)); }
+  bool number_unsigned(number_unsigned_t value) override { return Scalar(std::to_string(value)); }
+  bool number_float(number_float_t /*value*/, const string_t& text) override {
+    return Scalar(text);
+  }
+  bool string(string_t& value) override { return Scalar(Json(value).dump()); }
+  bool binary(binary_t& /*value*/) override { return false; }  // JSON has none
+  bool start_object(std::size_t /*size*/) override { return Open('{'); }
+  bool end_object() override { return Close('}'); }
+  bool start_array(std::size_t /*size*/) override { return Open('['); }
+  bool end_array() override { return Close(']'); }
+  bool key(string_t& key) override {
+    if (depth_ == 1) {
+      is_inside_ = key == name_;
+      if (is_inside_) text_.clear();  // the last one of several members counts
+    } else if (is_inside_) {
+      Separate();
+      text_ += Json(key).dump() + ":";
+    }
+    return true;
+  }
+  bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
+                   const Json::exception& /*error*/) override {
+    return false;
+  }
+
+ private:
+  void Separate() {
+    if (text_.empty()) return;
+    const char last = text_.back();
+    if (last != '{' && last != '[' && last != ':') text_ += ',';
+  }
+  bool Scalar(std::string_view value) {
+    if (!is_inside_) return true;
+    Separate();
+    text_ += value;
+    return true;
+  }
+  bool Open(char bracket) {
+    ++depth_;
+    if (!is_inside_) return true;
+    Separate();
+    text_ += bracket;
+    return true;
+  }
+  bool Close(char bracket) {
+    --depth_;
+    if (is_inside_ && depth_ > 0) text_ += bracket;
+    return true;
+  }
+
+  const std::string_view name_;
+  int depth_ = 0;
+  bool is_inside_ = false;  // what is read belongs to the member
+  std::string text_;
+};
+
 }  // namespace
 
 absl::StatusOr<Json> ParseJsonBody(std::string_view body, const JsonLimits& limits) {
+  // The parser takes this byte for the end of the text.
+  if (const size_t at = body.find('\0'); at != std::string_view::npos) {
+    return InvalidArgument("the body is no valid JSON at byte " + std::to_string(at + 1) + " of " +
+                           std::to_string(body.size()));
+  }
   TANDEM_RETURN_IF_ERROR(CheckShape(body, limits));
   Json json;
   try {
@@ -65,33 +135,10 @@ absl::StatusOr<Json> ParseJsonBody(std::string_view body, const JsonLimits& limi
   return json;
 }
 
-std::optional<std::string_view> RawMember(std::string_view body, std::string_view name) {
-  std::optional<std::string_view> found;
-  int depth = 0;
-  size_t string_begin = 0;  // where the last string of the body itself is
-  size_t string_size = 0;
-  std::string_view key;
-  size_t value = 0;  // where the value of `key` begins; 0: no key came
-  for (size_t i = 0; i < body.size(); ++i) {
-    const char c = body[i];
-    if (c == '"') {
-      const size_t begin = ++i;
-      while (body[i] != '"') i += body[i] == '\\' ? 2 : 1;
-      string_begin = begin;
-      string_size = i - begin;
-      continue;
-    }
-    const bool ends = depth == 1 && (c == ',' || c == '}');
-    if (ends && value > 0 && key == name) found = body.substr(value, i - value);  // the last counts
-    if (ends) value = 0;
-    if (depth == 1 && c == ':') {
-      key = body.substr(string_begin, string_size);
-      value = i + 1;
-    }
-    if (c == '[' || c == '{') ++depth;
-    if (c == ']' || c == '}') --depth;
-  }
-  return found;
+std::string OrderedMember(std::string_view body, std::string_view name) {
+  MemberText text(name);
+  Json::sax_parse(body, &text);
+  return text.Take();
 }
 
 std::string_view TypeText(const Json& value) {

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 #include <nlohmann/json.hpp>
-#include <optional>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -25,10 +25,9 @@ struct JsonLimits {
 // exceeds a limit, or is another value than an object. The message says where.
 absl::StatusOr<Json> ParseJsonBody(std::string_view body, const JsonLimits& limits = {});
 
-// Returns the text of a member of the object that `body` is, as it was sent: the order of keys is
-// kept, which parsing loses. Nothing: there is no such member, or its name is written with escapes.
-// PRECOND: the body was parsed.
-std::optional<std::string_view> RawMember(std::string_view body, std::string_view name);
+// Returns the JSON of a member of the object that `body` is, with its keys in the order in which
+// they were sent, which ParseJsonBody loses. PRECOND: the body was parsed, and has the member.
+std::string OrderedMember(std::string_view body, std::string_view name);
 
 // Returns the name of the type of a value for errors: "a string", "an array".
 std::string_view TypeText(const Json& value);

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "services/gateway/api/tools/tool_call_parser.h"
 #include "tandem/v1/generate.pb.h"
 
 namespace tandem::gateway {
@@ -20,12 +21,13 @@ using Prompt = std::variant<std::string, v1::TokenIds, v1::Chat>;
 // How the answer is written. The router knows nothing of this.
 struct AnswerOptions {
   bool is_chat = false;
-  size_t num_choices = 1;    // for each prompt
-  bool finds_calls = false;  // calls of tools are found in the output
+  size_t num_choices = 1;  // for each prompt
+  ToolNames tool_names;    // calls of these tools are found in the output
   bool stream = false;
   bool has_stream_options = false;
   bool include_usage = false;
   bool echo = false;
+  std::vector<int32_t> stop_token_ids;  // those that the client gave
   bool logprobs = false;
   std::string user;  // the tenant of an authenticated client; empty: none
 };
@@ -35,12 +37,15 @@ struct RequestDraft {
   v1::GenerateRequest shared;  // what all prompts of the request share
   std::vector<Prompt> prompts;
   AnswerOptions answer;
+  std::optional<int32_t> max_tokens;
+  std::optional<int32_t> max_completion_tokens;
 
   // What chats have.
   v1::Chat chat;
   bool uses_tools = true;  // tool_choice is not "none"
   std::optional<int32_t> top_logprobs;
   std::optional<std::string> reasoning_effort;
+  bool has_effort_variable = false;  // chat_template_kwargs have it
 };
 
 }  // namespace tandem::gateway

@@ -14,6 +14,8 @@ absl::StatusOr<RequestDraft> ReadDraft(std::string_view body, Endpoint endpoint)
   draft.body = body;
   TANDEM_RETURN_IF_ERROR(ReadFields(json, endpoint, "", &draft));
   draft.body = {};
+  const auto& stops = draft.shared.sampling_params().stop_token_ids();
+  draft.answer.stop_token_ids.assign(stops.begin(), stops.end());
   if (draft.answer.has_stream_options && !draft.answer.stream) {
     return InvalidArgument(
         "stream_options: got an object without stream, allowed: only with stream");
@@ -22,20 +24,22 @@ absl::StatusOr<RequestDraft> ReadDraft(std::string_view body, Endpoint endpoint)
 }
 
 // Adds what the template gets beside the messages.
-absl::Status FinishChat(RequestDraft* draft) {
+void FinishChat(RequestDraft* draft) {
   v1::Chat& chat = draft->chat;
-  if (!draft->uses_tools) chat.clear_tools_json();
-  draft->answer.finds_calls = !chat.tools_json().empty();
-  if (!draft->reasoning_effort.has_value()) return absl::OkStatus();
-  Json kwargs = Json::object();
-  if (!chat.template_kwargs_json().empty()) kwargs = Json::parse(chat.template_kwargs_json());
-  if (!kwargs.contains("reasoning_effort")) kwargs["reasoning_effort"] = *draft->reasoning_effort;
-  chat.set_template_kwargs_json(kwargs.dump());
-  return absl::OkStatus();
+  if (!draft->uses_tools) {
+    chat.clear_tools_json();
+    draft->answer.tool_names.clear();
+  }
+  if (!draft->reasoning_effort.has_value() || draft->has_effort_variable) return;
+  std::string kwargs = chat.template_kwargs_json();
+  const bool is_first = kwargs.empty() || kwargs == "{}";
+  kwargs = is_first ? "{" : kwargs.substr(0, kwargs.size() - 1) + ",";
+  kwargs += "\"reasoning_effort\":" + Json(*draft->reasoning_effort).dump() + "}";
+  chat.set_template_kwargs_json(kwargs);
 }
 
 absl::Status CheckTopLogprobs(const RequestDraft& draft) {
-  if (!draft.top_logprobs.has_value() || draft.answer.logprobs) return absl::OkStatus();
+  if (draft.top_logprobs.value_or(0) == 0 || draft.answer.logprobs) return absl::OkStatus();
   return InvalidArgument("top_logprobs: got " + std::to_string(*draft.top_logprobs) +
                          " without logprobs, allowed: only with logprobs true");
 }
@@ -61,8 +65,9 @@ absl::StatusOr<CompletionRequest> CompletionRequest::Parse(std::string_view body
                            std::to_string(draft.prompts.size()) + " prompts, allowed: at most " +
                            std::to_string(kMaxChoices) + " choices of all prompts together");
   }
-  v1::SamplingParams* sampling = draft.shared.mutable_sampling_params();
-  if (!sampling->has_max_tokens()) sampling->set_max_tokens(kDefaultMaxTokens);
+  const int32_t limit =
+      draft.max_tokens.value_or(draft.max_completion_tokens.value_or(kDefaultMaxTokens));
+  draft.shared.mutable_sampling_params()->set_max_tokens(limit);
   AskForPrompt(&draft);
   return CompletionRequest(std::move(draft));
 }
@@ -73,7 +78,11 @@ absl::StatusOr<CompletionRequest> CompletionRequest::ParseChat(std::string_view 
     return InvalidArgument("messages: got nothing, allowed: a list of one message or more");
   }
   TANDEM_RETURN_IF_ERROR(CheckTopLogprobs(draft));
-  TANDEM_RETURN_IF_ERROR(FinishChat(&draft));
+  FinishChat(&draft);
+  // The older name counts only by itself.
+  const std::optional<int32_t> limit =
+      draft.max_completion_tokens.has_value() ? draft.max_completion_tokens : draft.max_tokens;
+  if (limit.has_value()) draft.shared.mutable_sampling_params()->set_max_tokens(*limit);
   draft.answer.is_chat = true;
   draft.prompts.emplace_back(std::exchange(draft.chat, {}));
   return CompletionRequest(std::move(draft));

@@ -36,9 +36,11 @@ class CompletionRequest {
            draft_.shared.sampling_params().skip_special_tokens();
   }
 
-  // Some models mark calls of tools with special tokens, so the output must show them.
+  // Some models mark calls of tools with special tokens, so the output must show them, unless the
+  // client wants otherwise.
   void ShowSpecialTokens() {
-    draft_.shared.mutable_sampling_params()->set_skip_special_tokens(false);
+    v1::SamplingParams* sampling = draft_.shared.mutable_sampling_params();
+    if (!sampling->has_skip_special_tokens()) sampling->set_skip_special_tokens(false);
   }
 
   // Returns the router's request for a prompt, with all its choices. The prompt moves into it, so

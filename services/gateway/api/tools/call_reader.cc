@@ -87,6 +87,7 @@ bool CallReader::PushSyntax(char c) {
     case At::kValue:
       is_key_ = false;
       is_arguments_ = key_ == "arguments" || key_ == "parameters";
+      if (is_arguments_ && has_arguments_) return false;
       is_text_ = c == '"' || c == 'n';
       BeginValue();
       return c != ',' && c != '}' && c != ']';
@@ -94,6 +95,7 @@ bool CallReader::PushSyntax(char c) {
       if (c == '}') {
         state_ = name_.empty() ? State::kFailed : State::kDone;
         if (!has_arguments_) arguments_ = "{}";
+        begun_ = true;
         return true;
       }
       at_ = At::kKey;
@@ -111,7 +113,9 @@ void CallReader::BeginValue() {
 }
 
 void CallReader::AddToValue(std::string_view part) {
-  (!is_key_ && is_arguments_ && !is_text_ ? arguments_ : value_).append(part);
+  const bool is_argument = !is_key_ && is_arguments_ && !is_text_;
+  (is_argument ? arguments_ : value_).append(part);
+  begun_ = begun_ || is_argument;
 }
 
 void CallReader::EndValue() {
@@ -122,11 +126,14 @@ void CallReader::EndValue() {
   }
   if (is_arguments_) {
     has_arguments_ = true;
-    if (is_text_) arguments_ += Unquoted(value_).value_or(value_);
-    if (arguments_ == "null") arguments_ = "{}";
+    if (is_text_) arguments_ = Unquoted(value_).value_or("");
+    if (is_text_ && arguments_.empty()) arguments_ = "{}";
+    begun_ = true;
   } else if (key_ == "name") {
     name_ = Unquoted(value_).value_or("");
-    if (name_.empty()) state_ = State::kFailed;
+    if (names_->contains(name_)) return;
+    name_.clear();
+    state_ = State::kFailed;
   }
 }
 

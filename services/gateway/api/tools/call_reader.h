@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "services/gateway/api/tools/tool_call_parser.h"
+
 namespace tandem::gateway {
 
 // Finds the end of a JSON value in a text that comes in pieces. It does not check the grammar.
@@ -26,19 +28,25 @@ class JsonValueEnd {
 };
 
 // Takes the object in pieces of any size, and gives the arguments in pieces as soon as the name is
-// known. The arguments may be named "parameters", and may be a text with the object.
+// known. The arguments may be named "parameters", and may be a text with the object. It fails for
+// what has no name, the name of no tool, or arguments twice.
 class CallReader {
  public:
   enum class State { kReading, kDone, kFailed };
+
+  // `names` must outlive the reader.
+  explicit CallReader(const ToolNames* names) : names_(names) {}
 
   // Returns how many bytes of `text` were taken: all of them, unless the object ended or what came
   // is no call.
   size_t Push(std::string_view text);
 
   State state() const { return state_; }
-  // Empty: not known yet.
+  // Whether it is a call for certain: it has the name of a tool, and its arguments have begun or it
+  // is done. It stays one if something fails later.
+  bool is_call() const { return !name_.empty() && begun_; }
   const std::string& name() const { return name_; }
-  // Returns the arguments that came since the last call of this. PRECOND: the name is known.
+  // Returns the arguments that came since the last call of this. PRECOND: it was a call once.
   std::string TakeArguments() { return std::exchange(arguments_, {}); }
   // Everything that was taken, for a text that turned out to be no call.
   const std::string& raw() const { return raw_; }
@@ -52,6 +60,7 @@ class CallReader {
   void AddToValue(std::string_view part);
   void EndValue();
 
+  const ToolNames* names_;
   State state_ = State::kReading;
   At at_ = At::kBegin;
   JsonValueEnd end_;
@@ -59,6 +68,7 @@ class CallReader {
   bool is_arguments_ = false;  // the value that is read is the arguments
   bool is_text_ = false;       // the arguments are a text or null, which is known at its end
   bool has_arguments_ = false;
+  bool begun_ = false;  // there are arguments, or it is known that there are none
   std::string key_;
   std::string value_;  // the key or the value that is read, unless its parts go to arguments_
   std::string name_;
