@@ -60,6 +60,7 @@ BatchRunner::BatchRunner(const Parts& parts, const BatchCounts& counts)
 
 absl::Status BatchRunner::Run(BatchProgress& progress) {
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<size_t>(parts_.concurrency));
   num_working_ = parts_.concurrency;
   for (int i = 0; i < parts_.concurrency; ++i) threads.emplace_back([this] { Work(); });
   std::unique_lock lock(mutex_);

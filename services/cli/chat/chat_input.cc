@@ -43,6 +43,7 @@ std::string_view StripBlanks(std::string_view text) {
 
 ChatInput NoSuchCommand(const std::string& name) {
   std::vector<std::string> names;
+  names.reserve(std::size(kChatCommands));
   for (const ChatCommandEntry& entry : kChatCommands) names.emplace_back(entry.name);
   return BadCommand{absl::StrCat("there is no command ", name, DidYouMean(name, names),
                                  " (/help lists the commands, and a message that begins with a "
