@@ -3,7 +3,8 @@
 
   first_token   the time to the first token by HTTP (a raw socket) minus that by gRPC (the Python package), one client, prompts of 32 new
                 tokens, in turns. Beside it stand the time that the router itself says, and that of `tandem bench serve`, a client in C++
-  processor     the processor time of the gateway per token of 32 streams, over that of `tandem bench serve`, the client of gRPC
+  processor     the processor time of the gateway per token of 32 streams, over that of two clients of gRPC: `tandem bench serve`, in C++,
+                and the Python package
   idle          the resident memory that 1,000 streams add while they wait for their first token, and that of 1,000 connections without
                 a request
   start         the time from exec to the line `http: ADDRESS`
@@ -23,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -150,6 +152,30 @@ def tokens_by_http(gateway, model, seconds, rng):
     return tokens, used
 
 
+def tokens_by_python(server, model, seconds, rng):
+    """Lets 32 threads stream for a while with gRPC's Python package. Returns (tokens, processor time of this process)."""
+    counts, stop = [0] * CLIENTS, threading.Event()
+
+    def stream(i):
+        while not stop.is_set():
+            ask = harness.request([rng.randrange(100, 4000) for _ in range(PROMPT_TOKENS)], model=model, temperature=0,
+                                  max_tokens=OUTPUT_TOKENS, ignore_eos=True, enabled=False)
+            for message in server.stub.Generate(ask):
+                counts[i] += len(message.token_ids)
+
+    threads = [threading.Thread(target=stream, args=(i,)) for i in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    time.sleep(1)
+    before, begin = sum(counts), time.process_time()
+    time.sleep(seconds)
+    tokens, used = sum(counts) - before, time.process_time() - begin
+    stop.set()
+    for thread in threads:
+        thread.join()
+    return tokens, used
+
+
 def processor(server, gateway, arguments):
     model, rng, rows = server.info().model, random.Random(2), []
     for _ in range(arguments.pairs):
@@ -157,11 +183,15 @@ def processor(server, gateway, arguments):
         harness.wait_until(lambda: server.info().load.num_running == 0, 10, "the slots are free")
         row = grpc_load(server, "--output-lengths", f"fixed:{OUTPUT_TOKENS}", "--clients", CLIENTS, "--seconds", arguments.seconds,
                         "--warm-up", 1)
-        rows.append((seconds / tokens, row["cpu_seconds"]["client"] / row["tokens"], tokens / arguments.seconds, row["tokens_per_second"]))
+        python_tokens, python_seconds = tokens_by_python(server, model, arguments.seconds, rng)
+        rows.append((seconds / tokens, row["cpu_seconds"]["client"] / row["tokens"], tokens / arguments.seconds, row["tokens_per_second"],
+                     python_seconds / python_tokens))
     return {"gateway_us": [round(1e6 * row[0], 2) for row in rows], "client_us": [round(1e6 * row[1], 2) for row in rows],
+            "python_us": [round(1e6 * row[4], 2) for row in rows],
             "http_tokens_per_second": statistics.median(row[2] for row in rows),
             "grpc_tokens_per_second": statistics.median(row[3] for row in rows),
-            "ratio": lab.mean_ratio([row[0] / row[1] for row in rows])}
+            "ratio": lab.mean_ratio([row[0] / row[1] for row in rows]),
+            "python_ratio": lab.mean_ratio([row[0] / row[4] for row in rows])}
 
 
 def idle(server, _, arguments):
