@@ -68,6 +68,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Make(const TemplateFiles& files,
   result.tool_call_format_ =
       DetectToolCallFormat(with_tools == files.templates.end() ? source : with_tools->second);
   result.knows_developers_ = absl::StrContains(source, "developer");
+  result.shows_tools_ = with_tools != files.templates.end() || absl::StrContains(source, "tools");
   return result;
 }
 

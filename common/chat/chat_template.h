@@ -68,6 +68,9 @@ class ChatTemplate {
   // Where the template was found, for messages to the operator.
   const std::string& place() const { return place_; }
 
+  // Whether the template says something about tools, so that a model may learn of them.
+  bool shows_tools() const { return shows_tools_; }
+
   // See DetectToolCallFormat. Empty: none that is known.
   std::string_view tool_call_format() const { return tool_call_format_; }
 
@@ -85,6 +88,7 @@ class ChatTemplate {
   std::string place_;
   std::string_view tool_call_format_;
   bool knows_developers_ = false;
+  bool shows_tools_ = false;
   JinjaTemplate plain_;
   std::optional<JinjaTemplate> with_tools_;
 };

@@ -159,6 +159,18 @@ TEST(ChatChoiceTest, TheEndOfTheTextIsNoStopThatTheClientAskedFor) {
   }
 }
 
+TEST(ChatChoiceTest, AClientThatWantsOneCallGetsTheFirstOne) {
+  AnswerOptions options = Chat();
+  options.tool_names = {"f", "g"};
+  options.one_call = true;
+  CompletionResponse response({"chatcmpl-1", 7, "m", "mistral"}, options, 1);
+  response.Add(0, Last("[TOOL_CALLS]f{}[TOOL_CALLS]g{}"));
+  const Json choice = Json::parse(response.Body())["choices"][0];
+  ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u);
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["name"], "f");
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+}
+
 TEST(ChatChoiceTest, IdsOfMistralHaveNineLettersAndDigits) {
   AnswerOptions options = Chat();
   options.tool_names = {"f", "g"};

@@ -115,8 +115,9 @@ TEST(CompletionRequestTest, UnknownFieldsOfOurOwnObjectAreRefused) {
 TEST(CompletionRequestTest, FieldsThatWouldChangeTheAnswerAreRefusedByName) {
   EXPECT_THAT(Refusal(R"({"prompt": "a", "best_of": 2})"),
               StartsWith("best_of: got 2, allowed: 1"));
-  EXPECT_THAT(Refusal(R"({"prompt": "a", "n": 129})"), StartsWith("n: got 129, allowed: from 1"));
-  EXPECT_THAT(Refusal(R"({"prompt": "a", "n": 0})"), StartsWith("n: got 0, allowed: from 1"));
+  EXPECT_THAT(Refusal(R"({"prompt": "a", "n": 129})"), StartsWith("n: got 129, allowed: "));
+  EXPECT_EQ(Parsed(R"({"prompt": "a", "n": 0})").sampling_params().n(), 0);  // the router refuses
+  EXPECT_TRUE(Parsed(R"({"prompt": "a", "n": 0})").sampling_params().has_n());
   EXPECT_THAT(Refusal(R"({"prompt": "a", "suffix": "b"})"), StartsWith("suffix: got a string"));
   EXPECT_THAT(Refusal(R"({"prompt": "a", "prompt_logprobs": 0})"), StartsWith("prompt_logprobs:"));
   EXPECT_EQ(Parsed(R"({"prompt": "a", "best_of": 1, "n": 1.0, "suffix": "",
@@ -132,18 +133,18 @@ TEST(CompletionRequestTest, EchoWithLogprobsAsksForThoseOfThePrompt) {
   EXPECT_TRUE(asked(R"({"prompt": "a", "echo": true, "max_tokens": 0})").has_prompt_logprobs());
   EXPECT_FALSE(asked(R"({"prompt": "a", "echo": true})").has_prompt_logprobs());
   EXPECT_FALSE(asked(R"({"prompt": "a", "logprobs": 3})").has_prompt_logprobs());
-  EXPECT_FALSE(asked(R"({"prompt": "a", "max_tokens": 0})").has_prompt_logprobs());
+  EXPECT_EQ(Refusal(R"({"prompt": "a", "max_tokens": 0})"),
+            "max_tokens: got 0, allowed: 1 or more; with echo also 0");
 }
 
 TEST(CompletionRequestTest, ValuesOfAnotherTypeAreRefusedByName) {
   EXPECT_EQ(Refusal(R"({"prompt": "a", "temperature": "0"})"),
             "temperature: got a string, allowed: a number");
   EXPECT_EQ(Refusal(R"({"prompt": "a", "max_tokens": 1.5})"),
-            "max_tokens: got a number, allowed: an integer");
+            "max_tokens: got 1.5, allowed: an integer");
   EXPECT_EQ(Refusal(R"({"prompt": "a", "max_tokens": 3000000000})"),
             "max_tokens: got 3000000000, allowed: from 0 to 2147483647, as far as there is room");
-  EXPECT_EQ(Refusal(R"({"prompt": "a", "stream": 1})"),
-            "stream: got an integer, allowed: a boolean");
+  EXPECT_EQ(Refusal(R"({"prompt": "a", "stream": 1})"), "stream: got 1, allowed: a boolean");
   EXPECT_THAT(Refusal(R"({"prompt": [1, "a"]})"), StartsWith("prompt[1]: got a string"));
   EXPECT_THAT(Refusal(R"({"prompt": [-1]})"), StartsWith("prompt[0]: got -1"));
   EXPECT_THAT(Refusal(R"({"prompt": "a", "logit_bias": {"1x": 1}})"),
@@ -153,8 +154,9 @@ TEST(CompletionRequestTest, ValuesOfAnotherTypeAreRefusedByName) {
 }
 
 TEST(CompletionRequestTest, BodiesThatAreNoObjectsAreRefused) {
-  EXPECT_THAT(Refusal(""), HasSubstr("no valid JSON"));
-  EXPECT_THAT(Refusal("{\"prompt\": \"\xff\"}"), HasSubstr("no valid JSON at byte"));
+  EXPECT_THAT(Refusal(""), HasSubstr("the body is empty"));
+  EXPECT_THAT(Refusal("{\"prompt\": "), HasSubstr("ends too early"));
+  EXPECT_THAT(Refusal("{\"prompt\": \"\xff\"}"), HasSubstr("not valid JSON at byte"));
   EXPECT_THAT(Refusal("[]"), HasSubstr("want an object"));
   EXPECT_THAT(Refusal("{}"), StartsWith("prompt: got nothing"));
   EXPECT_THAT(Refusal(std::string(1000, '[')), HasSubstr("nested"));

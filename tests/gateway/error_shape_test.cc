@@ -80,5 +80,11 @@ TEST(ErrorShapeTest, BodiesHaveOpenAisShape) {
   EXPECT_TRUE(plain["error"]["param"].is_null() && plain["error"]["code"].is_null());
 }
 
+TEST(ErrorShapeTest, APathThatIsNearlyRightIsNamed) {
+  EXPECT_EQ(NoSuchPath("").message, "there is no such path");
+  EXPECT_EQ(NoSuchPath("/v1/models").message, "there is no such path; did you mean /v1/models");
+  EXPECT_EQ(NoSuchPath("").http, 404);
+}
+
 }  // namespace
 }  // namespace tandem::gateway

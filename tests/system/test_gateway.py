@@ -13,6 +13,7 @@ import ssl
 import subprocess
 import threading
 import time
+import urllib.error
 import urllib.request
 
 import grpc
@@ -229,6 +230,10 @@ def test_bad_requests_have_their_status(gateway):
     gateway.error(415, headers={"Content-Type": "text/plain"}, prompt="a")
     gateway.error(421, "/v1/models", "GET", headers={"Host": "example.org"}, body=b"")
     assert "Access-Control-Allow-Origin" not in gateway.call("GET", "/version", headers={"Origin": "http://example.org"})[1]
+    for path, similar in {"/chat/completions": "/v1/chat/completions", "/v1/models/": "/v1/models"}.items():
+        with pytest.raises(urllib.error.HTTPError) as missing:
+            urllib.request.urlopen(gateway.url + path, timeout=10)
+        assert missing.value.code == 404 and json.loads(missing.value.read())["error"]["message"].endswith(f"did you mean {similar}")
 
 
 @pytest.fixture(scope="module")

@@ -123,7 +123,8 @@ class Page:
             server = subprocess.Popen(["bash", "-c", f"{self.assignments}exec {line}"], cwd=self.checkout, env=self.environment,
                                       stdout=subprocess.PIPE, stderr=log, text=True)
         self.servers.append(server)
-        assert server.stdout.readline().startswith(("ready: ", "http: ")), log_path.read_text()
+        for _ in range(2 if "--http" in line else 1):
+            assert server.stdout.readline().startswith(("ready: ", "http: ")), log_path.read_text()
         return ""
 
     def stop(self):

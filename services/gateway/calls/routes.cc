@@ -54,6 +54,15 @@ const Route* FindRoute(const std::string& path) {
                                                                              : nullptr;
 }
 
+// Returns a path that there is for one whose version was forgotten, or that has a slash too many.
+std::string SimilarPath(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  for (const std::string& similar : {path, "/v1" + path}) {
+    if (FindRoute(similar) != nullptr) return similar;
+  }
+  return "";
+}
+
 std::string_view MethodsOf(const Route& route) { return route.is_post ? "POST" : "GET, HEAD"; }
 
 bool Takes(const Route& route, const std::string& method) {
@@ -130,7 +139,7 @@ std::optional<HttpAnswer> Routes::Refuse(const HttpRequest& head) {
   }
   if (!IsAllowed(head)) return AnswerOf(NotAuthorized());
   const Route* const route = FindRoute(head.path);
-  if (route == nullptr) return AnswerOf(NoSuchPath());
+  if (route == nullptr) return AnswerOf(NoSuchPath(SimilarPath(head.path)));
   if (!Takes(*route, head.method)) return AnswerOf(MethodNotAllowed(MethodsOf(*route)));
   // A page of another site can send other types without asking first.
   if (route->is_post && !IsJson(head.content_type)) {

@@ -63,6 +63,10 @@ absl::StatusOr<PromptEncoder::Prompt> PromptEncoder::EncodeChat(const v1::Chat& 
   Prompt prompt;
   TANDEM_ASSIGN_OR_RETURN(prompt.ids, tokenizer_->Encode(*text, add_special_tokens && !has_bos));
   prompt.text = *std::move(text);
+  if (!input.tools.empty() && !chat_template_->shows_tools()) {
+    prompt.warnings.emplace_back(
+        "tools: the model does not learn of them, because its chat template does not show tools");
+  }
   return prompt;
 }
 

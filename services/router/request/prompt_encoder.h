@@ -22,6 +22,7 @@ class PromptEncoder {
   struct Prompt {
     std::vector<int32_t> ids;
     std::string text;  // what a chat became; empty for a text
+    std::vector<std::string> warnings;
   };
 
   // Texts and chats have at most `max_bytes`. `chat_template` may be the reason for which there is

@@ -146,6 +146,9 @@ absl::Status RequestValidator::ResolvePrompt(const v1::GenerateRequest& request,
                               encoder_.EncodeChat(request.chat(), request.add_special_tokens()));
       ids = std::move(encoded.ids);
       resolved->rendered_chat = std::move(encoded.text);
+      for (std::string& warning : encoded.warnings) {
+        resolved->warnings.push_back(std::move(warning));
+      }
       break;
     }
     case v1::GenerateRequest::INPUT_NOT_SET:

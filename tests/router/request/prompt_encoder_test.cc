@@ -101,6 +101,14 @@ TEST(PromptEncoderTest, TemplatesSeeToolsCallsVariablesAndWhetherAnAnswerBegins)
   EXPECT_EQ(Encode(source, chat)->text, "b");
 }
 
+TEST(PromptEncoderTest, ToolsThatATemplateDoesNotShowAreAWarning) {
+  v1::Chat chat = OneMessage("user", "a");
+  EXPECT_TRUE(Encode("a", chat)->warnings.empty());
+  chat.set_tools_json("[{}]");
+  EXPECT_THAT(Encode("a", chat)->warnings, ElementsAre(HasSubstr("does not show tools")));
+  EXPECT_TRUE(Encode("{{ tools }}", chat)->warnings.empty());
+}
+
 TEST(PromptEncoderTest, ADeveloperIsTheSystemForATemplateThatDoesNotKnowTheRole) {
   const v1::Chat chat = OneMessage("developer", "a");
   EXPECT_EQ(Encode("{{ 'a' if messages[0].role == 'system' else 'b' }}", chat)->text, "a");

@@ -41,6 +41,7 @@ void ChatChoice::AddText(const std::string& text, bool is_last) {
   if (is_last) parser_->Finish(&output);
   content_ += output.content;
   for (ToolCallDelta& delta : output.calls) {
+    if (options_.one_call && delta.index > 0) continue;
     if (!calls_.empty() && calls_.back().index == delta.index) {
       calls_.back().arguments += delta.arguments;
     } else {

@@ -22,6 +22,7 @@ class ChatChoice final : public ChoiceWriter {
     bool has_logprobs = false;
     std::string_view tool_call_format;      // empty: calls stay text
     const ToolNames* tool_names = nullptr;  // outlives the choice; null: the same
+    bool one_call = false;                  // later calls are dropped
     std::string answer_id;                  // the ids of calls are made from it
     std::vector<int32_t> stop_token_ids;    // those that the client gave
   };

@@ -26,6 +26,7 @@ std::unique_ptr<ChoiceWriter> CompletionResponse::MakeWriter(size_t index,
       .tool_call_format =
           options_.tool_names.empty() ? std::string_view() : header_.tool_call_format,
       .tool_names = &options_.tool_names,
+      .one_call = options_.one_call,
       .answer_id = header_.id,
       .stop_token_ids = options_.stop_token_ids});
 }

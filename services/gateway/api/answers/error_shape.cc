@@ -143,6 +143,8 @@ ApiError ErrorOf(const CallEnd& end) {
   // Clients look for this code to shorten what they send.
   if (error.message.find(" tokens (the context has ") != std::string::npos) {
     error.code = "context_length_exceeded";
+    // Some clients see the message alone.
+    error.message += ": context_length_exceeded";
   }
   if (end.retry_milliseconds.has_value()) {
     error.retry_seconds = std::max(1, (*end.retry_milliseconds + 999) / 1000);
@@ -161,8 +163,10 @@ ApiError NotAuthorized() {
                  "a token is needed: Authorization: Bearer TOKEN, with a token of this server");
 }
 
-ApiError NoSuchPath() {
-  ApiError error = HttpError(404, "there is no such path");
+ApiError NoSuchPath(const std::string& similar) {
+  std::string message = "there is no such path";
+  if (!similar.empty()) message += "; did you mean " + similar;
+  ApiError error = HttpError(404, message);
   error.code = "unknown_url";
   return error;
 }

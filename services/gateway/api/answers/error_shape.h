@@ -48,7 +48,8 @@ ApiError ErrorOf(const absl::Status& status);
 
 // Errors of HTTP, before any call is made.
 ApiError NotAuthorized();
-ApiError NoSuchPath();
+// `similar` is a path that there is, or empty.
+ApiError NoSuchPath(const std::string& similar);
 ApiError MethodNotAllowed(std::string_view allow);
 ApiError HttpError(int http, std::string message);
 

@@ -87,6 +87,9 @@ absl::Status ReadMessage(const std::string& place, const Json& value, v1::ChatMe
 
 absl::Status ReadMessages(const std::string& name, const Json& value, RequestDraft* draft) {
   if (!value.is_array()) return WrongType(name, value, "a list of messages");
+  if (value.empty()) {
+    return InvalidArgument(name + ": got an empty list, allowed: one message or more");
+  }
   for (size_t i = 0; i < value.size(); ++i) {
     TANDEM_RETURN_IF_ERROR(
         ReadMessage(name + "[" + std::to_string(i) + "]", value[i], draft->chat.add_messages()));
@@ -127,6 +130,12 @@ absl::Status ReadToolChoice(const std::string& name, const Json& value, RequestD
       value.is_string() ? QuotedShort(value.get<std::string>()) : std::string(TypeText(value));
   return InvalidArgument(name + ": got " + got + ", allowed: auto or none. A call that the model " +
                          "must make needs forced output, which is not supported yet");
+}
+
+absl::Status ReadParallelCalls(const std::string& name, const Json& value, RequestDraft* draft) {
+  if (!value.is_boolean()) return WrongType(name, value, "a boolean");
+  draft->answer.one_call = !value.get<bool>();
+  return absl::OkStatus();
 }
 
 absl::Status ReadTemplateKwargs(const std::string& name, const Json& value, RequestDraft* draft) {

@@ -14,6 +14,7 @@ absl::Status ReadMessages(const std::string& name, const Json& value, RequestDra
 absl::Status ReadTools(const std::string& name, const Json& value, RequestDraft* draft);
 // "auto" or "none".
 absl::Status ReadToolChoice(const std::string& name, const Json& value, RequestDraft* draft);
+absl::Status ReadParallelCalls(const std::string& name, const Json& value, RequestDraft* draft);
 absl::Status ReadTemplateKwargs(const std::string& name, const Json& value, RequestDraft* draft);
 absl::Status ReadReasoningEffort(const std::string& name, const Json& value, RequestDraft* draft);
 absl::Status ReadGenerationPrompt(const std::string& name, const Json& value, RequestDraft* draft);

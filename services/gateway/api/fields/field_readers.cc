@@ -1,5 +1,6 @@
 #include "services/gateway/api/fields/field_readers.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -75,14 +76,17 @@ absl::Status ReadContent(const std::string& name, const Json& content, const cha
 }
 
 absl::Status ReadNumChoices(const std::string& name, const Json& value, RequestDraft* draft) {
-  TANDEM_ASSIGN_OR_RETURN(const int32_t number, ReadInRange(name, value, 1, kMaxN));
-  draft->answer.num_choices = static_cast<size_t>(number);
-  if (number > 1) draft->shared.mutable_sampling_params()->set_n(number);
+  // The router refuses what is below 1, and says what its own limit is.
+  TANDEM_ASSIGN_OR_RETURN(const int32_t number,
+                          ReadInRange(name, value, std::numeric_limits<int32_t>::min(), kMaxN));
+  draft->answer.num_choices = static_cast<size_t>(std::max(number, 1));
+  if (number != 1) draft->shared.mutable_sampling_params()->set_n(number);
   return absl::OkStatus();
 }
 
 absl::Status WrongType(const std::string& name, const Json& got, const std::string& allowed) {
-  return InvalidArgument(name + ": got " + std::string(TypeText(got)) + ", allowed: " + allowed);
+  const std::string what = got.is_number() ? got.dump() : std::string(TypeText(got));
+  return InvalidArgument(name + ": got " + what + ", allowed: " + allowed);
 }
 
 std::optional<int64_t> WholeNumber(const Json& value) {

@@ -234,8 +234,14 @@ constexpr Field kFields[] = {
      {},
      "auto, or none, which shows no tools to the model. required and a named function are refused: "
      "output cannot be forced yet."},
-    {"parallel_tool_calls", kChat, Origin::kOpenAi, kRefused, nullptr, "true",
-     "The model may make several calls."},
+    {"parallel_tool_calls",
+     kChat,
+     Origin::kOpenAi,
+     kSupported,
+     ReadParallelCalls,
+     {},
+     "False keeps the first call of an answer, and drops the others."},
+    {"prompt", kChat, Origin::kOpenAi, kRefused, nullptr, {}, "Prompts belong to /v1/completions."},
     {"functions", kChat, Origin::kOpenAi, kRefused, nullptr, "[]", "Its newer name is tools."},
     {"function_call", kChat, Origin::kOpenAi, kRefused, nullptr, "\"none\"",
      "Its newer name is tool_choice."},
@@ -549,7 +555,11 @@ bool IsHarmless(const Field& field, const Json& value) {
 absl::Status Refusal(const Field& field, const Json& value) {
   // Large values and texts of clients are not repeated.
   const bool is_short = value.is_number() || value.is_boolean();
-  const std::string got = is_short ? value.dump() : std::string(TypeText(value));
+  std::string got = is_short ? value.dump() : std::string(TypeText(value));
+  // Values that have a type are told apart by it.
+  if (value.is_object() && value.contains("type") && value["type"].is_string()) {
+    got += " of type " + QuotedShort(value["type"].get<std::string>());
+  }
   const std::string allowed =
       field.harmless.empty() ? "leave it out" : "allowed: " + std::string(field.harmless);
   return InvalidArgument(std::string(field.name) + ": got " + got + ", " + allowed + ". " +

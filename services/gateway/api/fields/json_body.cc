@@ -114,9 +114,10 @@ class MemberText final : public nlohmann::json_sax<Json> {
 }  // namespace
 
 absl::StatusOr<Json> ParseJsonBody(std::string_view body, const JsonLimits& limits) {
+  if (body.empty()) return InvalidArgument("the body is empty, want a JSON object");
   // The parser takes this byte for the end of the text.
   if (const size_t at = body.find('\0'); at != std::string_view::npos) {
-    return InvalidArgument("the body is no valid JSON at byte " + std::to_string(at + 1) + " of " +
+    return InvalidArgument("the body is not valid JSON at byte " + std::to_string(at + 1) + " of " +
                            std::to_string(body.size()));
   }
   TANDEM_RETURN_IF_ERROR(CheckShape(body, limits));
@@ -124,7 +125,10 @@ absl::StatusOr<Json> ParseJsonBody(std::string_view body, const JsonLimits& limi
   try {
     json = Json::parse(body);
   } catch (const Json::parse_error& error) {
-    return InvalidArgument("the body is no valid JSON at byte " + std::to_string(error.byte) +
+    if (error.byte > body.size()) {
+      return InvalidArgument("the body is not valid JSON: it ends too early");
+    }
+    return InvalidArgument("the body is not valid JSON at byte " + std::to_string(error.byte) +
                            " of " + std::to_string(body.size()));
   } catch (const Json::exception&) {  // for example a number beyond the range of a double
     return InvalidArgument("the body has a number that is out of range");

@@ -69,6 +69,9 @@ absl::StatusOr<CompletionRequest> CompletionRequest::Parse(std::string_view body
       draft.max_tokens.value_or(draft.max_completion_tokens.value_or(kDefaultMaxTokens));
   draft.shared.mutable_sampling_params()->set_max_tokens(limit);
   AskForPrompt(&draft);
+  if (limit == 0 && !draft.shared.sampling_params().has_prompt_logprobs()) {
+    return InvalidArgument("max_tokens: got 0, allowed: 1 or more; with echo also 0");
+  }
   return CompletionRequest(std::move(draft));
 }
 
