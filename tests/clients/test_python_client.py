@@ -2,11 +2,13 @@
 
 import asyncio
 import gc
+import re
 import threading
 import time
 
 import grpc
 import pytest
+from openai.types.chat import ChatCompletionMessage
 
 import harness
 from scripted_server import Answer
@@ -26,6 +28,13 @@ OPTIONS = {
     "drafts": dict(seed=3, max_tokens=30, draft_length=3, drafter="model", reproducible=True, max_tree_nodes=0),
     "ids": dict(temperature=0.0, seed=1, max_tokens=20, ignore_eos=True),
 }
+
+USER = {"role": "user", "content": "a"}
+TEXT = {"type": "text", "text": "one"}
+
+
+def calling(**call):
+    return {"messages": [{"role": "assistant", "tool_calls": [call]}]}
 
 
 def prompt_of(name):
@@ -160,11 +169,28 @@ def test_a_conversation_arrives():
     assert request.WhichOneof("input") == "chat" and not request.chat.messages[1].HasField("content")
 
 
+def test_messages_of_openai_arrive():
+    nothing = {"refusal": None, "audio": None, "function_call": None, "annotations": None}  # by model_dump()
+    request = parameters.make_request(None, [
+        {"role": "user", "content": [TEXT, {"type": "text", "text": "two"}], "name": None},
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "1", "type": "function", "function": {"name": "get", "arguments": "{}"}}], **nothing},
+        {"role": "tool", "content": (TEXT,), "tool_call_id": "1", "tool_calls": None},
+        ChatCompletionMessage(role="assistant", content="Rain.").model_dump(),
+    ], {})
+    assert request.chat == proto.Chat(messages=[
+        proto.ChatMessage(role="user", content="one\ntwo"),
+        proto.ChatMessage(role="assistant", tool_calls=[proto.ToolCall(id="1", name="get", arguments="{}")]),
+        proto.ChatMessage(role="tool", content="one", tool_call_id="1"),
+        proto.ChatMessage(role="assistant", content="Rain.")])
+
+
 def test_a_chat_is_what_its_template_makes_of_it(server, client):
     messages = [{"role": "system", "content": "You tell tales."}, {"role": "user", "content": "Once upon a time"}]
     assert client.server_info().chat_template
     rendered = client.render_chat(messages)
     assert "Once upon a time" in rendered.prompt and rendered.token_ids == client.tokenize(rendered.prompt, add_special_tokens=False)
+    assert client.render_chat([{**one, "content": [{"type": "text", "text": one["content"]}]} for one in messages]) == rendered
     want = client.complete(rendered.token_ids, seed=1, max_tokens=20)
     assert client.complete(messages=messages, seed=1, max_tokens=20).token_ids == want.token_ids
     assert client.map([messages], seed=1, max_tokens=20)[0].token_ids == want.token_ids
@@ -177,16 +203,79 @@ def test_a_chat_is_what_its_template_makes_of_it(server, client):
 
 
 @pytest.mark.parametrize("arguments,options,message", [
-    ((), {}, "a prompt or messages"),
-    (("a",), dict(messages=[]), "a prompt or messages"),
+    ((), {}, "a request has a prompt or messages, and this one has neither"),
+    (("a",), dict(messages=[]), "a prompt or messages, and not both"),
+    (([USER],), {}, "prompt: got messages, allowed: a text, or a list of token ids. Pass a conversation as messages="),
+    ((USER,), {}, "Pass a conversation as messages="),
+    ((5,), {}, "prompt: got 5, allowed: a text, or a list of token ids"),
+    ((["a", "b"],), {}, "prompt[0]: got 'a', allowed: a token id, which is a whole number; map() takes several prompts"),
+    (([1, 2**31],), {}, "prompt[1]: got 2147483648, allowed: a token id"),
+    (("\ud800",), {}, "prompt: got '\\ud800', allowed: a text that UTF-8 can encode"),
     (("a",), dict(max_token=3), "did you mean 'max_tokens'"),
+    (("a",), dict(max_completion_tokens=9), "there is no option 'max_completion_tokens'; did you mean 'max_tokens'?"),
+    (("a",), dict(enabled=False), "there is no option 'enabled'; did you mean 'speculate'?"),
+    (("a",), dict(stream=True), "there is no option 'stream'; generate() streams"),
+    (("a",), dict(temperature="hot"), "temperature: got 'hot', allowed: a number"),
+    (("a",), dict(temperature=True), "temperature: got True, allowed: a number"),
+    (("a",), dict(max_tokens=1.5), "max_tokens: got 1.5, allowed: a whole number"),
+    (("a",), dict(max_tokens=2**40), f"max_tokens: got {2**40}, allowed: a whole number from -2147483648 to 2147483647"),
+    (("a",), dict(seed=-1), "seed: got -1, allowed: a whole number from 0 to 18446744073709551615"),
+    (("a",), dict(ignore_eos="no"), "ignore_eos: got 'no', allowed: True or False"),
+    (("a",), dict(speculate=0.5), "speculate: got 0.5, allowed: True or False"),
+    (("a",), dict(token_texts="yes"), "token_texts: got 'yes', allowed: True or False"),
+    (("a",), dict(stop=5), "stop: got 5, allowed: a text, or a list of texts"),
+    (("a",), dict(stop=["a", 5]), "stop[1]: got 5, allowed: a text"),
+    (("a",), dict(stop_token_ids=5), "stop_token_ids: got 5, allowed: a list of token ids"),
+    (("a",), dict(stop_token_ids=[1, "b"]), "stop_token_ids[1]: got 'b', allowed: a token id"),
+    (("a",), dict(logit_bias={"wolf": 1}), "logit_bias: got the key 'wolf', allowed: a token id"),
+    (("a",), dict(logit_bias={656: "x"}), "logit_bias[656]: got 'x', allowed: a number"),
+    (("a",), dict(logit_bias=[656]), "logit_bias: got [656], allowed: a dict"),
+    (("a",), dict(draft_sampling={"temp": 1}), "draft_sampling: there is no key 'temp', allowed: temperature, top_k, top_p"),
+    (("a",), dict(draft_sampling={"top_k": "x"}), "draft_sampling.top_k: got 'x', allowed: a whole number"),
+    (("a",), dict(prediction=5), "prediction: got 5, allowed: a text, or a list of token ids"),
+    (("a",), dict(timeout="soon"), "timeout: got 'soon', allowed: a number of seconds"),
+    (("a",), dict(tenant=5), "tenant: got 5, allowed: a text"),
+    (("a",), dict(model=5), "model: got 5, allowed: a text"),
     (("a",), dict(tools=[{}]), "tools belongs to messages"),
-    ((), dict(messages=[{"content": "a"}]), "a message has a role"),
-    ((), dict(messages=[{"role": "user", "text": "a"}]), "and not 'text'"),
+    ((), dict(messages=[USER], tools=5), "tools: got 5, allowed: a list of tools"),
+    ((), dict(messages=[USER], tools=[{1, 2}]), "tools: got [{1, 2}], allowed: what JSON can express"),
+    ((), dict(messages=[USER], template_kwargs=[]), "template_kwargs: got [], allowed: a dict"),
+    ((), dict(messages="Hello"), "messages: got 'Hello', allowed: a list such as"),
+    ((), dict(messages=[USER, "Hello"]), "messages[1]: got 'Hello', allowed: a dict with a role and a content"),
+    ((), dict(messages=[{"content": "a"}]), "messages[0].role: got None, allowed: system, user, assistant, tool, or another role"),
+    ((), dict(messages=[USER, {"role": "user", "text": "a"}]), "messages[1]: there is no key 'text' (its value is 'a'), allowed: role"),
+    ((), dict(messages=[{"role": "user", "content": 5}]), "messages[0].content: got 5, allowed: a text, or a list of text parts"),
+    ((), dict(messages=[{"role": "user", "content": [TEXT, {"type": "image_url", "image_url": {"url": "x"}}]}]),
+     "messages[0].content[1]: got a part of type 'image_url', allowed: {\"type\": \"text\""),
+    ((), dict(messages=[{"role": "user", "content": ["a"]}]), "messages[0].content[0]: got 'a', allowed: {\"type\": \"text\""),
+    ((), dict(messages=[{"role": "user", "content": [{"type": "text"}]}]), "messages[0].content[0].text: got None, allowed: a text"),
+    ((), dict(messages=[{"role": "user", "name": 5}]), "messages[0].name: got 5, allowed: a text"),
+    ((), dict(messages=[{"role": "assistant", "tool_calls": {}}]), "messages[0].tool_calls: got {}, allowed: a list of calls"),
+    ((), dict(messages=[{"role": "assistant", "tool_calls": [5]}]), "messages[0].tool_calls[0]: got 5, allowed: a dict such as"),
+    ((), calling(type="custom"), "messages[0].tool_calls[0].type: got 'custom', allowed: 'function'"),
+    ((), calling(function=5), "messages[0].tool_calls[0].function: got 5, allowed: a dict"),
+    ((), calling(function={}), "messages[0].tool_calls[0].function.name: got None, allowed: the name of a function"),
+    ((), calling(name="get", arguments=5), "messages[0].tool_calls[0].arguments: got 5, allowed: an object, or its JSON"),
 ])
 def test_arguments_that_do_not_fit_are_refused_before_a_call(arguments, options, message):
-    with Client("127.0.0.1:1") as client, pytest.raises(TypeError, match=message):
+    with Client("127.0.0.1:1") as client, pytest.raises((TypeError, ValueError), match=re.escape(message)) as error:
         client.generate(*arguments, **options)
+    assert len(str(error.value)) < 300
+
+
+def test_keys_of_a_bias_may_be_texts_as_in_json():
+    request = parameters.make_request("a", None, {"logit_bias": {"656": 1, 7: -2}})
+    assert dict(request.sampling_params.logit_bias) == {656: 1.0, 7: -2.0}
+
+
+def test_the_small_calls_refuse_other_types():
+    with Client("127.0.0.1:1") as client:
+        for call, message in ((lambda: client.tokenize(5), "text: got 5, allowed: a text"),
+                              (lambda: client.detokenize("a"), "token_ids: got 'a', allowed: a list of token ids"),
+                              (lambda: client.render_chat("a"), "messages: got 'a', allowed: a list"),
+                              (lambda: client.map([5]), "prompt: got 5, allowed: a text")):
+            with pytest.raises(TypeError, match=re.escape(message)):
+                call()
 
 
 def test_the_small_calls(server, client):

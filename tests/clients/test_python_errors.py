@@ -150,6 +150,76 @@ def test_a_server_that_is_not_there_is_unavailable(kind):
 
 
 @both
+@pytest.mark.parametrize("address", [
+    "http://127.0.0.1:38023", "HTTPS://example.org:1", "http://127.0.0.1:38023/v1", "grpc://127.0.0.1:1", "localhost", "127.0.0.1",
+    "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:x", "127.0.0.1:1/", ":50051", "::1", "2001:db8::1", "[::1]", "", " a:1",
+    "a:1\n", None, 50051])
+def test_an_address_of_another_kind_is_refused_at_once(kind, address):
+    with pytest.raises(ValueError) as error:
+        kind(address)
+    assert str(error.value) == (f"address: got {address!r}, allowed: HOST:PORT, or unix:PATH. The address is that of the server's line "
+                                "`ready:`, and not that of its line `http:`")
+
+
+def test_addresses_that_grpc_reads_itself_are_left_to_it():
+    for address in ("localhost:1", "my_host.example.org.:65535", "[::1]:1", "[fe80::1%eth0]:1", "unix:/run/x", "unix:///run/x",
+                    "unix-abstract:x", "dns:///example.org", "ipv4:10.0.0.1:1,10.0.0.2:1", "ipv6:[::1]:1"):
+        connection.check_address(address)
+
+
+@both
+def test_a_closed_client_says_so(scripted, kind):
+    address = scripted(Answer()).address
+    calls = ("generate", "complete", "tokenize", "show")
+    if kind is Client:
+        client = Client(address)
+        client.complete("x")
+        client.close()
+        client.close()
+        for name in calls:
+            with pytest.raises(CanceledError, match="the client is closed"):
+                getattr(client, name)("x")
+        with pytest.raises(CanceledError, match="the client is closed"):
+            client.map(["x"])
+        return
+
+    async def run():
+        for used in (True, False):
+            async with AsyncClient(address) as client:
+                if used:
+                    await client.complete("x")
+            for name in calls:
+                with pytest.raises(CanceledError, match="the client is closed"):
+                    await getattr(client, name)("x")
+
+    asyncio.run(run())
+
+
+def test_a_request_is_not_sent_again_by_a_closed_client(scripted):
+    server = scripted(*[refused(pushback="900")] * 2)
+    client = Client(server.address)
+    stream = client.generate("x")
+    threading.Timer(0.5, client.close).start()
+    for _ in range(2):
+        with pytest.raises(CanceledError, match="the client is closed"):
+            next(stream)
+
+    async def run():
+        client = AsyncClient(server.address)
+        stream = client.generate("x")
+        reader = asyncio.ensure_future(stream.result())
+        await asyncio.sleep(0.5)
+        await client.close()
+        with pytest.raises(CanceledError, match="the client is closed"):
+            await reader
+        with pytest.raises(CanceledError, match="the client is closed"):
+            await stream.result()
+
+    asyncio.run(run())
+    assert len(server.requests) == 2
+
+
+@both
 def test_every_status_has_its_class(scripted, kind):
     assert {error.__name__ for error in errors.CLASSES.values()} == {
         name for name in vars(errors) if name.endswith("Error") and name != "TandemError"}

@@ -12,7 +12,7 @@ import pytest
 import harness
 import package
 import tandem_client
-from tandem_client import Options, Source, parameters, proto, results, server_info
+from tandem_client import Options, Source, chat, parameters, proto, results, server_info
 
 EXAMPLES = sorted((package.FOLDER / "examples").glob("*.py"))
 README = package.FOLDER / "README.md"
@@ -53,7 +53,7 @@ def test_the_package_and_its_examples_pass_strict_checks_of_types(tmp_path):
     uses.write_text("import tandem_client\n\nclient = tandem_client.Client()\n"
                     "reveal_type(client.complete('a', top_k=3).choices[0].tokens[0].logprob)\n"
                     "reveal_type(client.map(['a', [1]], return_errors=True)[0])\n"
-                    "client.complete(messages=[{'role': 'user', 'content': 'a'}])\n")
+                    "client.complete(messages=[{'role': 'user', 'content': [{'type': 'text', 'text': 'a'}]}])\n")
     said = package.installed.run(*mypy, uses, cwd=tmp_path)
     assert re.findall(r'type is "(.*)"', said.replace("tandem_client.results.", "").replace("tandem_client.errors.", "")) == [
         "float | None", "Completion | TandemError"]
@@ -71,9 +71,9 @@ def test_every_field_of_a_request_is_an_option():
     assert set(parameters.SamplingOptions.__annotations__) == fields(proto.SamplingParams)
     assert set(parameters.SpeculationOptions.__annotations__) - {"speculate"} == fields(proto.SpeculationParams) - {"enabled"}
     assert set(parameters.DraftSampling.__annotations__) == fields(proto.DraftSampling)
-    assert set(parameters.Message.__annotations__) == fields(proto.ChatMessage)
-    chat = {"tools": "tools_json", "template_kwargs": "template_kwargs_json"}
-    assert {chat.get(name, name) for name in parameters.ChatOptions.__annotations__} | {"messages"} == (
+    assert set(chat.Message.__annotations__) == fields(proto.ChatMessage)
+    renamed = {"tools": "tools_json", "template_kwargs": "template_kwargs_json"}
+    assert {renamed.get(name, name) for name in parameters.ChatOptions.__annotations__} | {"messages"} == (
         fields(proto.Chat) | {"add_special_tokens"})
     assert fields(proto.GenerateRequest) == {"request_id", "prompt", "prompt_token_ids", "chat", "sampling_params", "speculation",
                                              "model", "add_special_tokens"}

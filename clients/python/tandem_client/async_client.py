@@ -10,9 +10,10 @@ import grpc
 import grpc.aio
 
 from . import connection, parameters, proto, server_info
+from .chat import Messages
 from .display import live_display
-from .errors import TandemError, canceled, make_error
-from .parameters import Messages, Options, Prompt
+from .errors import CanceledError, TandemError, canceled, closed, make_error
+from .parameters import Options, Prompt
 from .progress import ProgressOption, Tracker
 from .results import Assembly, Completion, Output, Part, RenderedChat, convert
 from .retry import NEVER, Attempts, RetryPolicy
@@ -78,8 +79,11 @@ class AsyncStream(AsyncIterator[Part]):
                 await asyncio.wait_for(self._closed.wait(), delay)
                 failure = canceled(self.outputs)
             except asyncio.TimeoutError:
-                self._call = self._start(self._attempts.begin())
-                return
+                try:
+                    self._call = self._start(self._attempts.begin())
+                    return
+                except CanceledError as closed_client:
+                    failure = closed_client
         self._failure = failure
         raise failure from error
 
@@ -150,10 +154,12 @@ class AsyncClient:
         self._timeout = timeout
         self._wait_for_ready = wait_for_ready
         self._retry = retry or NEVER
+        self._closed = False
         self._opened: grpc.aio.Channel | None = None
 
     @property
     def _channel(self) -> grpc.aio.Channel:
+        self._check_open()
         if self._opened is None:
             credentials = self._connection.credentials()
             options = self._connection.options()
@@ -163,7 +169,8 @@ class AsyncClient:
         return self._opened
 
     async def close(self) -> None:
-        """Closes the connection. Streams that run are canceled."""
+        """Closes the connection. Streams that run are canceled, and further calls raise CanceledError."""
+        self._closed = True
         if self._opened is not None:
             await self._opened.close()
 
@@ -181,6 +188,7 @@ class AsyncClient:
             connection.GENERATE.path, connection.GENERATE.request.SerializeToString, connection.GENERATE.response.FromString)
 
         def start(timeout: float | None) -> _Call:
+            self._check_open()
             return method(request, timeout=timeout, metadata=cast(Any, metadata), wait_for_ready=self._wait_for_ready)
 
         return AsyncStream(start, Assembly(request.sampling_params.logprobs_with_text),
@@ -269,6 +277,10 @@ class AsyncClient:
     async def server_info(self, *, timeout: float | None = None) -> server_info.ServerInfo:
         """Returns what is served, and the server's load."""
         return convert(server_info.ServerInfo, await self._call(connection.GET_SERVER_INFO, proto.GetServerInfoRequest(), timeout))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed()
 
     def _timeout_of(self, timeout: float | None) -> float | None:
         return self._timeout if timeout is None else timeout

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, cast, overload
 import grpc
 
 from . import connection, parameters, proto, server_info
+from .chat import Messages
 from .display import live_display
-from .errors import TandemError, canceled, make_error
-from .parameters import Messages, Options, Prompt
+from .errors import CanceledError, TandemError, canceled, closed, make_error
+from .parameters import Options, Prompt
 from .progress import ProgressOption, Tracker
 from .results import Assembly, Completion, Output, Part, RenderedChat, convert
 from .retry import NEVER, Attempts, RetryPolicy
@@ -72,11 +73,14 @@ class Stream(Iterator[Part]):
         if delay is not None and self._closed.wait(delay):
             failure, delay = canceled(self.outputs), None
         if delay is not None:
+            failure = canceled(self.outputs)
             with self._lock:
                 if not self._closed.is_set():
-                    self._call = self._start(self._attempts.begin())
-                    return
-            failure = canceled(self.outputs)
+                    try:
+                        self._call = self._start(self._attempts.begin())
+                        return
+                    except CanceledError as closed_client:
+                        failure = closed_client
         self._failure = failure
         raise failure from error
 
@@ -141,7 +145,7 @@ class Client:
                  timeout: float | None = None, wait_for_ready: bool = False, retry: RetryPolicy | None = RetryPolicy(),
                  metadata: Mapping[str, str] | None = None) -> None:
         """Args:
-            address: HOST:PORT, or `unix:PATH`.
+            address: HOST:PORT, or `unix:PATH`, as in the server's line `ready:`.
             tls: speaks TLS and trusts the authorities of this machine. `ca` and `certificate` turn TLS on too.
             ca: the authorities that may have signed the server's certificate: a PEM file, or its bytes.
             certificate, key: what the client shows to a server that asks for a certificate.
@@ -160,6 +164,7 @@ class Client:
         self._timeout = timeout
         self._wait_for_ready = wait_for_ready
         self._retry = retry or NEVER
+        self._closed = False
         credentials = self._connection.credentials()
         options = self._connection.options()
         self._channel = (grpc.insecure_channel(address, options) if credentials is None else
@@ -168,7 +173,8 @@ class Client:
             connection.GENERATE.path, connection.GENERATE.request.SerializeToString, connection.GENERATE.response.FromString)
 
     def close(self) -> None:
-        """Closes the connection. Streams that run are canceled."""
+        """Closes the connection. Streams that run are canceled, and further calls raise CanceledError."""
+        self._closed = True
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -183,6 +189,7 @@ class Client:
         metadata = self._connection.call_metadata(options.get("tenant"), options.get("traceparent"))
 
         def start(timeout: float | None) -> _Call:
+            self._check_open()
             return self._generate(request, timeout=timeout, metadata=metadata, wait_for_ready=self._wait_for_ready)
 
         return Stream(start, Assembly(request.sampling_params.logprobs_with_text),
@@ -242,11 +249,16 @@ class Client:
         """Returns what is served, and the server's load."""
         return convert(server_info.ServerInfo, self._call(connection.GET_SERVER_INFO, proto.GetServerInfoRequest(), timeout))
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed()
+
     def _timeout_of(self, timeout: float | None) -> float | None:
         return self._timeout if timeout is None else timeout
 
     def _call(self, method: connection.Method[connection.Request, connection.Response], request: connection.Request,
               timeout: float | None) -> connection.Response:
+        self._check_open()
         call = self._channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
         try:
             return call(request, timeout=self._timeout_of(timeout), metadata=self._connection.call_metadata(None, None),

@@ -45,6 +45,20 @@ def is_local(address: str) -> bool:
         return host == "localhost"
 
 
+_SCHEME = re.compile(r"(unix|unix-abstract|vsock|dns|ipv4|ipv6|xds|google-c2p):")  # gRPC reads these addresses itself
+_HOST_AND_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]@]+):([0-9]{1,5})")
+
+
+def check_address(address: str) -> None:
+    """Raises ValueError for an address of which gRPC would say only that it cannot connect."""
+    if isinstance(address, str):
+        found = _HOST_AND_PORT.fullmatch(address)
+        if _SCHEME.match(address) or (found and 1 <= int(found[1]) <= 65535):
+            return
+    raise ValueError(f"address: got {address!r}, allowed: HOST:PORT, or unix:PATH. The address is that of the server's line `ready:`, "
+                     "and not that of its line `http:`")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Connection:
     """The arguments of a client, checked."""
@@ -61,6 +75,7 @@ class Connection:
     metadata: Mapping[str, str]
 
     def __post_init__(self) -> None:
+        check_address(self.address)
         if (self.certificate is None) != (self.key is None):
             raise ValueError("a client has a certificate and its key, or neither")
         if self.token is not None and not self.uses_tls and not self.insecure and not is_local(self.address):

@@ -84,7 +84,7 @@ class DeadlineExceededError(TandemError, TimeoutError):
 
 
 class CanceledError(TandemError):
-    """The stream was closed before its end."""
+    """The stream was closed before its end, or the client is closed."""
 
 
 CLASSES: dict[grpc.StatusCode, type[TandemError]] = {
@@ -122,3 +122,7 @@ def make_error(code: grpc.StatusCode, details: str | None, trailing: Iterable[tu
 
 def canceled(outputs: tuple[Output, ...] = ()) -> CanceledError:
     return CanceledError("the stream was closed", code=grpc.StatusCode.CANCELLED, outputs=outputs)
+
+
+def closed() -> CanceledError:
+    return CanceledError("the client is closed; make another one", code=grpc.StatusCode.CANCELLED)

@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Union
 
 from . import proto
+from .chat import Messages, make_chat
+from .fields import extend, set_field, wrong
 
 Prompt = Union[str, Sequence[int]]
 """A text, or token ids that are used unchanged."""
-Messages = Sequence[Mapping[str, object]]
-"""A conversation. `Message` names the keys."""
-
-
-class Message(TypedDict, total=False):
-    """One message of a conversation."""
-
-    role: str
-    """"system", "user", "assistant", "tool", or what the model's chat template knows."""
-    content: str | None
-    """May be missing if there are tool calls."""
-    name: str
-    """The author."""
-    tool_calls: Sequence[Mapping[str, object]]
-    """Calls that an assistant made: `{"id", "name", "arguments"}`, or OpenAI's shape with both names in `"function"`. The arguments are
-    an object, or its JSON."""
-    tool_call_id: str
-    """The call that a tool's message answers."""
-    reasoning: str
-    """What the assistant thought before its content."""
 
 
 class DraftSampling(TypedDict, total=False):
@@ -147,12 +129,30 @@ _SAMPLING = tuple(SamplingOptions.__annotations__)
 _SPECULATION = tuple(SpeculationOptions.__annotations__)
 
 
-def check_names(options: Mapping[str, object]) -> None:
-    """Raises TypeError for a name that is no option."""
+_HINTS = {
+    "enabled": "did you mean 'speculate'?",
+    "max_completion_tokens": "did you mean 'max_tokens'?",
+    "max_new_tokens": "did you mean 'max_tokens'?",
+    "stream": "generate() streams, and complete() does not",
+}
+_TOKEN_ID = "a token id, which is a whole number"
+
+
+def check_options(options: Mapping[str, object]) -> None:
+    """Raises TypeError for a name that is no option, and for a wrong type of an option that is not in the message."""
     for name in options:
         if name not in Options.__annotations__:
             close = difflib.get_close_matches(name, Options.__annotations__, 1)
-            raise TypeError(f"there is no option {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+            hint = _HINTS.get(name) or (f"did you mean {close[0]!r}?" if close else "")
+            raise TypeError(f"there is no option {name!r}" + (f"; {hint}" if hint else ""))
+    timeout, token_texts = options.get("timeout"), options.get("token_texts")
+    if timeout is not None and (isinstance(timeout, bool) or not hasattr(timeout, "__float__")):
+        raise wrong("timeout", timeout, "a number of seconds")
+    if token_texts is not None and not isinstance(token_texts, bool):
+        raise wrong("token_texts", token_texts, "True or False")
+    for name in ("tenant", "traceparent"):
+        if options.get(name) is not None and not isinstance(options[name], str):
+            raise wrong(name, options[name], "a text")
 
 
 def _fill(message: Any, names: Sequence[str], options: Mapping[str, Any]) -> None:
@@ -160,73 +160,87 @@ def _fill(message: Any, names: Sequence[str], options: Mapping[str, Any]) -> Non
         value = options.get(name)
         if value is None:
             continue
-        field = _RENAMED.get(name, name)
         if name == "logit_bias":
-            message.logit_bias.update(value)
+            _set_logit_bias(message.logit_bias, value)
         elif name == "prediction":
             message.prediction.CopyFrom(_prediction(value))
         elif name == "draft_sampling":
-            message.draft_sampling.CopyFrom(proto.DraftSampling(**value))
-        elif name == "stop" and isinstance(value, str):
-            message.stop.append(value)
-        elif name in ("stop", "stop_token_ids"):
-            getattr(message, field).extend(value)
+            message.draft_sampling.CopyFrom(_draft_sampling(value))
+        elif name == "stop":
+            extend(message.stop, name, [value] if isinstance(value, str) else value, "a text, or a list of texts", "a text")
+        elif name == "stop_token_ids":
+            extend(message.stop_token_ids, name, value, "a list of token ids", _TOKEN_ID)
         else:
-            setattr(message, field, value)
+            set_field(message, _RENAMED.get(name, name), name, value)
 
 
-def _prediction(value: Prompt) -> proto.Prediction:
-    return proto.Prediction(text=value) if isinstance(value, str) else proto.Prediction(token_ids=proto.TokenIds(ids=value))
+def _set_logit_bias(field: Any, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise wrong("logit_bias", value, "a dict with a number for each token id")
+    for key, bias in value.items():
+        token_id = int(key) if isinstance(key, str) and re.fullmatch(r"-?[0-9]{1,10}", key) else key  # JSON has such keys
+        try:
+            field[token_id] = 0.0
+        except (TypeError, ValueError):
+            raise TypeError(f"logit_bias: got the key {key!r}, allowed: {_TOKEN_ID}") from None
+        if isinstance(bias, bool):
+            raise wrong(f"logit_bias[{token_id}]", bias, "a number")
+        try:
+            field[token_id] = bias
+        except (TypeError, ValueError):
+            raise wrong(f"logit_bias[{token_id}]", bias, "a number") from None
 
 
-def _json(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _tool_call(call: Mapping[str, Any]) -> proto.ToolCall:
-    function = call.get("function", call)
-    return proto.ToolCall(id=call.get("id") or "", name=function["name"], arguments=_json(function.get("arguments", {})))
-
-
-def _message(message: Mapping[str, Any]) -> proto.ChatMessage:
-    unknown = set(message) - set(Message.__annotations__)
-    if unknown or "role" not in message:
-        raise TypeError(f"a message has a role and other keys of Message, and not {', '.join(map(repr, sorted(unknown))) or 'none'}")
-    made = proto.ChatMessage(role=message["role"], tool_calls=[_tool_call(call) for call in message.get("tool_calls") or ()])
-    for name in ("content", "name", "tool_call_id", "reasoning"):
-        value = message.get(name)
-        if value is not None:
-            setattr(made, name, value)
+def _draft_sampling(value: Any) -> proto.DraftSampling:
+    made = proto.DraftSampling()
+    allowed = ", ".join(DraftSampling.__annotations__)
+    if not isinstance(value, Mapping):
+        raise wrong("draft_sampling", value, f"a dict with {allowed}")
+    for key, one in value.items():
+        if key not in DraftSampling.__annotations__:
+            raise TypeError(f"draft_sampling: there is no key {key!r}, allowed: {allowed}")
+        if one is not None:
+            set_field(made, key, f"draft_sampling.{key}", one)
     return made
 
 
-def make_chat(messages: Messages, options: Mapping[str, Any]) -> proto.Chat:
-    tools, variables = options.get("tools"), options.get("template_kwargs")
-    chat = proto.Chat(messages=[_message(message) for message in messages], tools_json=_json(tools) if tools else "",
-                      template_kwargs_json=_json(variables) if variables else "")
-    if options.get("add_generation_prompt") is not None:
-        chat.add_generation_prompt = options["add_generation_prompt"]
-    return chat
+def _prediction(value: Prompt) -> proto.Prediction:
+    made = proto.Prediction()
+    if isinstance(value, str):
+        set_field(made, "text", "prediction", value)
+    else:
+        made.token_ids.SetInParent()
+        extend(made.token_ids.ids, "prediction", value, "a text, or a list of token ids", _TOKEN_ID)
+    return made
+
+
+def _set_prompt(request: proto.GenerateRequest, prompt: Prompt) -> None:
+    if isinstance(prompt, str):
+        set_field(request, "prompt", "prompt", prompt)
+        return
+    if isinstance(prompt, Mapping) or input_of(prompt)[1] is not None:
+        raise TypeError("prompt: got messages, allowed: a text, or a list of token ids. Pass a conversation as messages=[…]")
+    request.prompt_token_ids.SetInParent()
+    extend(request.prompt_token_ids.ids, "prompt", prompt, "a text, or a list of token ids",
+           f"{_TOKEN_ID}; map() takes several prompts")
 
 
 def make_request(prompt: Prompt | None, messages: Messages | None, options: Mapping[str, Any]) -> proto.GenerateRequest:
-    """Raises TypeError for arguments that do not fit together. The server checks all values."""
-    check_names(options)
-    if (prompt is None) == (messages is None):
+    """Raises TypeError or ValueError for arguments that do not fit the message. The server checks the ranges of the others."""
+    check_options(options)
+    if prompt is None and messages is None:
+        raise TypeError("a request has a prompt or messages, and this one has neither")
+    if prompt is not None and messages is not None:
         raise TypeError("a request has a prompt or messages, and not both")
-    request = proto.GenerateRequest(request_id=options.get("request_id") or "", model=options.get("model") or "")
+    request = proto.GenerateRequest()
     if messages is not None:
         request.chat.CopyFrom(make_chat(messages, options))
-    else:
+    elif prompt is not None:
         for name in ("tools", "template_kwargs", "add_generation_prompt"):
             if options.get(name) is not None:
                 raise TypeError(f"{name} belongs to messages, and not to a prompt")
-        if isinstance(prompt, str):
-            request.prompt = prompt
-        else:
-            request.prompt_token_ids.CopyFrom(proto.TokenIds(ids=prompt))
-    if options.get("add_special_tokens") is not None:
-        request.add_special_tokens = options["add_special_tokens"]
+        _set_prompt(request, prompt)
+    _fill(request, ("request_id", "model", "add_special_tokens"), options)
     _fill(request.sampling_params, _SAMPLING, options)
     _fill(request.speculation, _SPECULATION, options)
     if options.get("token_texts"):
@@ -237,23 +251,24 @@ def make_request(prompt: Prompt | None, messages: Messages | None, options: Mapp
 
 
 def make_tokenize_request(text: str | None, messages: Messages | None, options: Mapping[str, Any]) -> proto.TokenizeRequest:
-    request = proto.TokenizeRequest(text=text or "")
+    request = proto.TokenizeRequest()
     if messages is not None:
         request.chat.CopyFrom(make_chat(messages, options))
-    if options.get("add_special_tokens") is not None:
-        request.add_special_tokens = options["add_special_tokens"]
+    else:
+        set_field(request, "text", "text", text)
+    _fill(request, ("add_special_tokens",), options)
     return request
 
 
 def make_detokenize_request(token_ids: Sequence[int], skip_special_tokens: bool | None) -> proto.DetokenizeRequest:
-    request = proto.DetokenizeRequest(ids=token_ids)
-    if skip_special_tokens is not None:
-        request.skip_special_tokens = skip_special_tokens
+    request = proto.DetokenizeRequest()
+    extend(request.ids, "token_ids", token_ids, "a list of token ids", _TOKEN_ID)
+    _fill(request, ("skip_special_tokens",), {"skip_special_tokens": skip_special_tokens})
     return request
 
 
 def input_of(item: Prompt | Messages) -> tuple[Prompt | None, Messages | None]:
     """Returns (prompt, None) or (None, messages) for an item of a batch."""
-    if not isinstance(item, str) and len(item) > 0 and isinstance(item[0], Mapping):
+    if isinstance(item, Sequence) and not isinstance(item, str) and len(item) > 0 and isinstance(item[0], Mapping):
         return None, item  # type: ignore[return-value]  # the first element says which of the two it is
     return item, None  # type: ignore[return-value]
