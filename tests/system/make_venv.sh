@@ -12,5 +12,7 @@ fi
 echo "Making build/venv"
 rm -rf build/venv
 python3 -m venv build/venv
-build/venv/bin/pip install --quiet --disable-pip-version-check -r tests/system/requirements.txt
+# uv installs in a quarter of the time of pip. The tests write no bytecode, so it is made here.
+build/venv/bin/pip install --quiet --disable-pip-version-check uv==0.13.9
+build/venv/bin/uv pip install --quiet --python build/venv/bin/python --compile-bytecode -r tests/system/requirements.txt
 cp tests/system/requirements.txt build/venv/
