@@ -14,7 +14,8 @@ import harness
 from scripted_server import Answer
 from tandem.v1 import generate_pb2 as pb
 from tandem_client import (AsyncClient, CanceledError, Client, DeadlineExceededError, FinishReason, InvalidArgumentError, NotFoundError,
-                           Source, parameters, proto)
+                           Source, proto)
+from tandem_client.request import parameters
 
 PROMPT = "Once upon a time there was a king who"
 LONG = dict(temperature=0, max_tokens=900, ignore_eos=True)

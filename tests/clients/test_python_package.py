@@ -12,7 +12,8 @@ import pytest
 import harness
 import package
 import tandem_client
-from tandem_client import Options, Source, chat, parameters, proto, results, server_info
+from tandem_client import Options, Source, proto, results, server_info
+from tandem_client.request import chat, parameters
 
 EXAMPLES = sorted((package.FOLDER / "examples").glob("*.py"))
 README = package.FOLDER / "README.md"
@@ -27,7 +28,8 @@ def contents(wheel):
 def test_the_wheel_has_the_messages_and_no_tests():
     names = {name for name in contents(package.installed.wheel) if not name.startswith("tandem_client-")}
     made = {"generate.binpb", "proto.pyi", "LICENSE"}
-    sources = {path.name for path in (package.FOLDER / "tandem_client").iterdir() if path.is_file()} - made
+    folder = package.FOLDER / "tandem_client"
+    sources = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"} - made
     assert names == {f"tandem_client/{name}" for name in made | sources} and "tandem_client/py.typed" in names
     assert pathlib.Path(tandem_client.__file__).is_relative_to(package.installed.site_packages)
 

@@ -10,14 +10,14 @@
 """
 
 from .async_client import AsyncClient, AsyncStream
-from .chat import Message, Messages
 from .client import Client, Stream
 from .connection import VERSION as __version__
 from .errors import (AlreadyExistsError, CanceledError, DeadlineExceededError, FailedPreconditionError, InternalError,
                      InvalidArgumentError, NotFoundError, PermissionDeniedError, ResourceExhaustedError, TandemError,
                      UnauthenticatedError, UnavailableError, UnimplementedError)
-from .parameters import DraftSampling, Options, Prompt
 from .progress import Progress
+from .request.chat import Message, Messages
+from .request.parameters import DraftSampling, Options, Prompt
 from .results import (Choice, Completion, DrafterStats, FinishReason, Output, Part, PromptLogprob, RenderedChat, Source, SpeculationStats,
                       Timings, Token, TopLogprob, Usage)
 from .retry import RetryPolicy

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, cast, overload
 import grpc
 import grpc.aio
 
-from . import connection, parameters, proto, server_info
-from .chat import Messages
+from . import connection, proto, server_info
 from .display import live_display
 from .errors import CanceledError, TandemError, canceled, closed, make_error
-from .parameters import Options, Prompt
 from .progress import ProgressOption, Tracker
+from .request import parameters
+from .request.chat import Messages
+from .request.parameters import Options, Prompt
 from .results import Assembly, Completion, Output, Part, RenderedChat, convert
 from .retry import NEVER, Attempts, RetryPolicy
 

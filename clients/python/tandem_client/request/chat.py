@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from . import proto
+from .. import proto
 from .fields import json_text, set_field, wrong
 
 Messages = Sequence[Mapping[str, object]]

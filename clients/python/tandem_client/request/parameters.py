@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Union
 
-from . import proto
+from .. import proto
 from .chat import Messages, make_chat
 from .fields import extend, set_field, wrong
 

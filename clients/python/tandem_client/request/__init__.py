@@ -1,0 +1,1 @@
+"""What a client sends: the options and conversations of a program, and the messages that they become."""
