@@ -23,7 +23,7 @@ struct AnswerOptions {
   bool is_chat = false;
   size_t num_choices = 1;  // for each prompt
   ToolNames tool_names;    // calls of these tools are found in the output
-  bool one_call = false;   // of an answer's calls, only the first one is kept
+  bool one_call = false;   // only the first call of an answer is kept
   bool stream = false;
   bool has_stream_options = false;
   bool include_usage = false;
