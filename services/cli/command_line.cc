@@ -36,6 +36,7 @@ the command. Without --target, the small pair of models that comes with Tandem i
 
   tandem generate --compare --temperature 0 "Once upon a time there was a king who"
   tandem serve --target Llama-3.2-3B-Instruct --draft Llama-3.2-1B-Instruct --draft-length 4
+  tandem serve --http 127.0.0.1:8080     # for clients of OpenAI's HTTP API
   tandem generate --connect 127.0.0.1:50051 "The three rules of robotics are"
 
 tandem help COMMAND lists the options of a command that people use most, and

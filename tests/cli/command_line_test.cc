@@ -471,6 +471,12 @@ TEST(CommandLineTest, TheShortHelpOfGenerateNamesWhatPeopleLookFor) {
   }
 }
 
+TEST(CommandLineTest, TheShortHelpsNameTheGatewayAndTheLengthOfAnswers) {
+  EXPECT_THAT(HelpText({"serve", "--help"}), HasSubstr("--http 127.0.0.1:8080"));
+  EXPECT_THAT(HelpText({"--help"}), HasSubstr("tandem serve --http 127.0.0.1:8080"));
+  EXPECT_THAT(HelpText({"chat", "--help"}), HasSubstr("--max-tokens"));
+}
+
 TEST(CommandLineTest, TheShortHelpsNameTheHeads) {
   EXPECT_THAT(HelpText({"help", "serve"}), HasSubstr("--heads"));
   EXPECT_THAT(HelpText({"help", "bench"}), HasSubstr("--heads"));

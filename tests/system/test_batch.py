@@ -52,8 +52,9 @@ def test_lines_are_answered_and_bad_ones_are_named(server, tmp_path):
         line("hot", temperature=-3), line("stream", stream=True),
         line("chat", "/v1/chat/completions", messages=[{"role": "user", "content": OPENING}], max_tokens=6, temperature=0)])
     assert done.returncode == 1 and done.stdout == ""
-    for words in ("line 4: the line is no JSON object", 'line 6: custom_id: "plain" is that of line 1', "line 7: 400: temperature: got -3",
-                  "line 8: 400: stream: got true", "8 of 8 lines, 4 failed"):
+    for words in ("line 4: the line is not a JSON object", 'line 6: custom_id: "plain" is that of line 1',
+                  "line 7: 400: temperature: got -3", "line 8: 400: stream: got true", "8 of 8 lines, 4 failed",
+                  "The lines that failed must be corrected first."):
         assert words in done.stderr
     found = answers(tmp_path)
     assert {name: response["status_code"] for name, response in found.items()} == {

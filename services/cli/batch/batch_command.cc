@@ -25,6 +25,7 @@ BatchCounts CountLines(const BatchInput& input, const BatchOutput& output) {
   BatchCounts counts;
   counts.lines = static_cast<int64_t>(input.entries().size() + input.problems().size());
   counts.failed = static_cast<int64_t>(input.problems().size());
+  counts.refused = counts.failed;
   for (const BatchInput::Entry& entry : input.entries()) {
     if (output.answered().contains(entry.custom_id)) ++counts.earlier;
   }
@@ -39,11 +40,11 @@ int Report(const absl::Status& status, const BatchCounts& counts, BatchProgress&
     const int64_t left = counts.lines - counts.earlier - counts.answered - counts.failed;
     const int exit_code = PrintServerError(status, console);
     progress.Say(absl::StrCat(left, " lines were not answered. The same command goes on with them",
-                              counts.failed > 0 ? " and with those that failed." : "."));
+                              counts.failed > 0 ? ". " : ".", BatchFailureAdvice(counts)));
     return exit_code;
   }
   if (counts.failed == 0) return kExitOk;
-  progress.Say("The same command sends the lines that failed again.");
+  progress.Say(BatchFailureAdvice(counts));
   return kExitServerError;
 }
 

@@ -20,7 +20,7 @@ OrderedJson ParseJson(std::string_view text) {
   return OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
-// Returns the text of a member. INVALID_ARGUMENT: it is missing, or is no text.
+// Returns the text of a member. INVALID_ARGUMENT: it is missing, or is not a text.
 absl::StatusOr<std::string> TextMember(const OrderedJson& json, const char* name) {
   const auto found = json.find(name);
   if (found == json.end()) return InvalidArgument(absl::StrCat(name, ": is missing"));
@@ -32,7 +32,7 @@ absl::StatusOr<std::string> TextMember(const OrderedJson& json, const char* name
 
 absl::StatusOr<BatchLine> ParseBatchLine(std::string_view text) {
   const OrderedJson json = ParseJson(text);
-  if (!json.is_object()) return InvalidArgument("the line is no JSON object");
+  if (!json.is_object()) return InvalidArgument("the line is not a JSON object");
   BatchLine line;
   TANDEM_ASSIGN_OR_RETURN(line.custom_id, TextMember(json, "custom_id"));
   if (line.custom_id.empty()) return InvalidArgument("custom_id: is empty");
@@ -64,7 +64,7 @@ std::string BatchAnswerLine(const std::string& custom_id, const std::string& req
 absl::StatusOr<BatchAnswer> ParseBatchAnswer(std::string_view text) {
   const OrderedJson json = ParseJson(text);
   if (!json.is_object() || !json.contains("response")) {
-    return InvalidArgument("the line is no answer of a batch");
+    return InvalidArgument("the line is not an answer of a batch");
   }
   BatchAnswer answer;
   TANDEM_ASSIGN_OR_RETURN(answer.custom_id, TextMember(json, "custom_id"));

@@ -16,8 +16,8 @@ struct BatchLine {
   std::string body;  // JSON, with its members in the order of the line
 };
 
-// INVALID_ARGUMENT: the line is no JSON, or a member is missing or has a value that is not allowed.
-// The body itself is not looked at.
+// INVALID_ARGUMENT: the line is not JSON, or a member is missing or has a value that is not
+// allowed. The body itself is not looked at.
 absl::StatusOr<BatchLine> ParseBatchLine(std::string_view text);
 
 // Return the line that answers, with its newline: with the status and the body of an answer over
@@ -30,7 +30,7 @@ struct BatchAnswer {
   bool has_succeeded = false;
 };
 
-// INVALID_ARGUMENT: the text is no line that BatchAnswerLine made, or OpenAI.
+// INVALID_ARGUMENT: the text is not a line that BatchAnswerLine made, or OpenAI.
 absl::StatusOr<BatchAnswer> ParseBatchAnswer(std::string_view text);
 
 }  // namespace tandem::cli

@@ -73,7 +73,7 @@ absl::Status BatchOutput::ReadEarlier(std::string* kept, bool* is_clean) {
     auto answer = ParseBatchAnswer(text);
     if (!answer.ok()) {
       return InvalidArgument(absl::StrCat("--output: line ", number, " of ", path_,
-                                          " is no answer of a batch: is this another file?"));
+                                          " is not an answer of a batch: is this another file?"));
     }
     if (!answer->has_succeeded || !answered_.insert(answer->custom_id).second) {
       *is_clean = false;

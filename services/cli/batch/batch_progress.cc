@@ -36,6 +36,16 @@ std::string BatchProgressText(const BatchCounts& counts, double seconds) {
   return text;
 }
 
+std::string BatchFailureAdvice(const BatchCounts& counts) {
+  if (counts.failed == 0) return "";
+  if (counts.refused == 0) return "The same command sends the lines that failed again.";
+  if (counts.refused == counts.failed) {
+    return "The lines that failed must be corrected first. The same command then sends them.";
+  }
+  return absl::StrCat("The same command sends the lines that failed again, but ", counts.refused,
+                      " of them must be corrected first.");
+}
+
 void BatchProgress::Show(const BatchCounts& counts) {
   const double now = seconds();
   if (now - shown_at_ < (console_.err_is_terminal ? kTerminalPeriod : kLinePeriod)) return;

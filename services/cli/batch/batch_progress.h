@@ -15,11 +15,15 @@ struct BatchCounts {
   int64_t earlier = 0;   // answered by an earlier run
   int64_t answered = 0;  // by this run
   int64_t failed = 0;    // in this run, malformed ones included
+  int64_t refused = 0;   // the failed ones that would fail again: malformed, or at fault themselves
   int64_t tokens = 0;    // in this run's answers
 };
 
 // Returns "12 of 100 lines, 1 failed, 512 tokens/s, 3 s left". `seconds`: since the run began.
 std::string BatchProgressText(const BatchCounts& counts, double seconds);
+
+// Returns what to do about the lines that failed, in sentences. Empty: none failed.
+std::string BatchFailureAdvice(const BatchCounts& counts);
 
 // On a terminal one line, which is written anew, and elsewhere a line every ten seconds. Not for
 // several threads at once.

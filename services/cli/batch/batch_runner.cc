@@ -25,10 +25,19 @@ constexpr std::chrono::milliseconds kLookPeriod{200};
 // The pauses before a line is sent again while the server cannot be reached.
 constexpr std::array<double, 6> kPauses = {0.5, 1, 2, 4, 8, 16};
 constexpr int kRefusedHttp = 400;
+constexpr int kIdInUseHttp = 409;
+constexpr int kBusyHttp = 429;
+constexpr int kFirstServerErrorHttp = 500;
 
 std::string RandomHex() {
   std::random_device random;
   return absl::StrFormat("%08x", random());
+}
+
+// Whether the line is at fault, so that it would fail again.
+bool MustBeCorrected(int http_status) {
+  return http_status >= kRefusedHttp && http_status < kFirstServerErrorHttp &&
+         http_status != kIdInUseHttp && http_status != kBusyHttp;
 }
 
 // What would befall every other line too.
@@ -212,6 +221,7 @@ void BatchRunner::Note(int64_t number, const Outcome& outcome) {
     return;
   }
   ++counts_.failed;
+  if (MustBeCorrected(outcome.http_status)) ++counts_.refused;
   problems_.push_back(
       absl::StrCat("line ", number, ": ", outcome.http_status, ": ", outcome.problem));
 }

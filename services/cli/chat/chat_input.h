@@ -9,7 +9,8 @@
 
 namespace tandem::cli {
 
-// A text of one line or more. Commands begin with a slash, and the texts of blocks are no commands.
+// A text of one line or more. Commands begin with a slash, and the texts of blocks are not
+// commands.
 struct ChatText {
   std::string text;
   bool is_block = false;

@@ -32,7 +32,8 @@ Parsed<ChatOptions> ParseChat(std::vector<std::string> arguments) {
   return ParseOptions<ChatOptions>(
       Program::kChat,
       "Holds a conversation in the terminal, each token in the color of its source. /help lists\n"
-      "the commands. Without a terminal, each line of standard input is a message.",
+      "the commands. Without a terminal, each line of standard input is a message. --max-tokens\n"
+      "TOKENS limits each answer.",
       std::move(arguments), BindChat, CheckChat);
 }
 

@@ -153,7 +153,8 @@ absl::Status ChatSession::Answer() {
   }
   conversation_.Answer(std::move(text));
   totals_.AddStopped(num_tokens);
-  Note(absl::StrCat("stopped after ", num_tokens, " tokens; the answer stays as far as it came"));
+  Note(absl::StrCat("stopped after ", num_tokens, num_tokens == 1 ? " token" : " tokens",
+                    "; the answer stays as far as it came"));
   return absl::OkStatus();
 }
 

@@ -55,7 +55,7 @@ class ChatSession {
 
   v1::Chat MakeChat() const;
   void Greet();
-  // Prints dim text that is no part of an answer.
+  // Prints dim text that is not a part of an answer.
   void Note(const std::string& text);
   Palette Notes() const;
 

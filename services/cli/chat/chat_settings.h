@@ -30,7 +30,7 @@ absl::StatusOr<std::string> ShowSetting(const std::string& name, const ChatSetti
 // Returns a line for each setting.
 std::string ListSettings(const ChatSettings& settings);
 
-// INVALID_ARGUMENT: the text is no JSON object. The message begins with `name`.
+// INVALID_ARGUMENT: the text is not a JSON object. The message begins with `name`.
 absl::Status CheckTemplateKwargs(const std::string& name, const std::string& text);
 
 }  // namespace tandem::cli

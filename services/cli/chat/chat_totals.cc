@@ -29,7 +29,7 @@ std::string ChatTotals::Render(const Palette& palette) const {
   std::string answers = absl::StrCat(answers_);
   if (stopped_ > 0) {
     absl::StrAppend(&answers, ", and ", stopped_, " stopped after ", stopped_tokens_,
-                    stopped_ == 1 ? " tokens" : " tokens together");
+                    stopped_tokens_ == 1 ? " token" : " tokens", stopped_ == 1 ? "" : " together");
   }
   std::string text = SummaryLine("answers", answers, palette);
   if (answers_ == 0) return text;

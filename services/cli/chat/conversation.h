@@ -17,7 +17,7 @@ class Conversation {
  public:
   // A message that was not answered is replaced.
   void Say(std::string text);
-  // Answers the last message of the user. An empty text is no answer.
+  // Answers the last message of the user. An empty text is not an answer.
   void Answer(std::string text);
 
   bool has_question() const { return !messages_.empty(); }
@@ -34,7 +34,7 @@ class Conversation {
   // Returns a list of {"role", "content"} in the shape of OpenAI's `messages`.
   std::string ToJson() const;
   // Reads such a list, or an object with the list as its member `messages`. INVALID_ARGUMENT says
-  // what is wrong: no JSON, or messages that do not alternate between user and assistant.
+  // what is wrong: not JSON, or messages that do not alternate between user and assistant.
   static absl::StatusOr<Conversation> FromJson(const std::string& text);
 
  private:

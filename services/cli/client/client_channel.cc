@@ -34,7 +34,8 @@ absl::Status ClientChannel::Connect(std::chrono::milliseconds timeout) const {
   }
   return Unavailable(
       "nobody answers at " + address_ + " (is `tandem serve --listen " + address_ +
-      "` running, is this not its admin address, and have both ends TLS or neither?)");
+      "` running, is this the address of its line `ready:` and not that of `http:` or its admin "
+      "address, and have both ends TLS or neither?)");
 }
 
 void ClientChannel::Authorize(grpc::ClientContext* context) const {

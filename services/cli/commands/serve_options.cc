@@ -35,7 +35,7 @@ Parsed<ServeArguments> ParseServe(std::vector<std::string> arguments) {
       "Starts the router and its two workers, keeps them running and serves until Ctrl-C or\n"
       "SIGTERM. Prints `ready: ADDRESS` on standard output when it can serve, and logs on "
       "standard\n"
-      "error.",
+      "error. --http 127.0.0.1:8080 also starts a gateway for clients of OpenAI's HTTP API.",
       std::move(arguments), BindServe, [](const FlagParser&, ServeArguments&) { return ""; });
 }
 

@@ -47,9 +47,9 @@ TEST(BatchLine, KeepsTheBodyAsItIs) {
 
 TEST(BatchLine, NamesWhatIsWrong) {
   const std::vector<std::pair<std::string, std::string>> kCases = {
-      {"x", "the line is no JSON object"},
-      {"[]", "the line is no JSON object"},
-      {"{\"custom_id\": \"\xFF\"}", "the line is no JSON object"},
+      {"x", "the line is not a JSON object"},
+      {"[]", "the line is not a JSON object"},
+      {"{\"custom_id\": \"\xFF\"}", "the line is not a JSON object"},
       {"{}", "custom_id: is missing"},
       {R"({"custom_id": 3})", "custom_id: must be a text"},
       {R"({"custom_id": ""})", "custom_id: is empty"},
@@ -134,6 +134,17 @@ TEST_F(BatchFilesTest, OutputLeavesAnotherFileAlone) {
   EXPECT_THAT(std::string(BatchOutput::Open(path_).status().message()),
               StartsWith("--output: line 1 of"));
   EXPECT_EQ(Text(), before);
+}
+
+TEST(BatchProgress, SaysWhatToDoAboutFailures) {
+  EXPECT_EQ(BatchFailureAdvice({.lines = 3}), "");
+  EXPECT_EQ(BatchFailureAdvice({.lines = 3, .failed = 2}),
+            "The same command sends the lines that failed again.");
+  EXPECT_EQ(BatchFailureAdvice({.lines = 3, .failed = 2, .refused = 2}),
+            "The lines that failed must be corrected first. The same command then sends them.");
+  EXPECT_EQ(BatchFailureAdvice({.lines = 3, .failed = 2, .refused = 1}),
+            "The same command sends the lines that failed again, but 1 of them must be corrected "
+            "first.");
 }
 
 TEST(BatchProgress, SaysWhatIsDoneAndLeft) {

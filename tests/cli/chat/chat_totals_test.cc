@@ -47,6 +47,14 @@ TEST(ChatTotals, AddAnswersAndDrafters) {
   EXPECT_THAT(text, HasSubstr("suffix         20 of 40 drafted tokens accepted"));
 }
 
+TEST(ChatTotals, OneTokenIsSingular) {
+  ChatTotals totals;
+  totals.AddStopped(1);
+  EXPECT_THAT(totals.Render(Palette(false)), HasSubstr("0, and 1 stopped after 1 token\n"));
+  totals.AddStopped(1);
+  EXPECT_THAT(totals.Render(Palette(false)), HasSubstr("2 stopped after 2 tokens together\n"));
+}
+
 TEST(ChatTotals, AnAnswerHasALine) {
   EXPECT_EQ(AnswerCosts(AnswerOf(51, 20, 15, "model")),
             "51 tokens, 100 tokens/s, 75 % of drafted tokens accepted, first token after 20.0 ms");

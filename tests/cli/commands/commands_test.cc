@@ -263,6 +263,7 @@ TEST_F(CommandsTest, AServerThatDoesNotAnswerIsReported) {
   server_->Shutdown();
   EXPECT_EQ(Plainly({"info", "--connect", "unix:" + (dir_ / "none").string()}), kExitServerError);
   EXPECT_THAT(err_, StartsWith("error: nobody answers at unix:"));
+  EXPECT_THAT(err_, HasSubstr("the address of its line `ready:` and not that of `http:`"));
 }
 
 TEST_F(CommandsTest, ChatNeedsAModelThatCanChat) {
