@@ -118,3 +118,8 @@ def test_a_file_that_is_no_output_is_left_alone(server, tmp_path):
     (tmp_path / "out.jsonl").symlink_to(tmp_path / "in.jsonl")
     done = run(server, tmp_path, [line("a")])
     assert done.returncode == 2 and "--output: is FILE itself" in done.stderr
+    (tmp_path / "out.jsonl").unlink()
+    (tmp_path / "out.jsonl.new").hardlink_to(tmp_path / "in.jsonl")
+    done = run(server, tmp_path, [line("a")])
+    assert done.returncode == 2 and "--output: with .new added, this is FILE" in done.stderr
+    assert (tmp_path / "out.jsonl.new").read_text() == line("a") and not (tmp_path / "out.jsonl").exists()

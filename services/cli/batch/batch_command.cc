@@ -56,6 +56,12 @@ int Batch(const BatchOptions& options, Console& console) {
     return PrintError(InvalidArgument("--output: is FILE itself, and another file is wanted"),
                       console);
   }
+  if (std::filesystem::equivalent(options.input, BatchReplacementPath(options.output), ignored)) {
+    return PrintError(
+        InvalidArgument("--output: with .new added, this is FILE, which would be deleted, and "
+                        "another name is wanted"),
+        console);
+  }
   const auto input = BatchInput::Open(options.input);
   if (!input.ok()) return PrintError(input.status(), console);
   const auto output = BatchOutput::Open(options.output);

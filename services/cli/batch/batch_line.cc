@@ -1,27 +1,41 @@
 #include "services/cli/batch/batch_line.h"
 
-#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/status.h"
 #include "services/gateway/api/answers/json_text.h"
+#include "services/gateway/api/fields/json_body.h"
 
 namespace tandem::cli {
 
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using gateway::Json;
 
 constexpr char kCompletionsUrl[] = "/v1/completions";
 constexpr char kChatUrl[] = "/v1/chat/completions";
 constexpr int kHttpOk = 200;
 
-OrderedJson ParseJson(std::string_view text) {
-  return OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
+// The line may have what the gateway allows a body, and its own object with four members around it.
+gateway::JsonLimits LineLimits() {
+  gateway::JsonLimits limits;
+  limits.depth += 1;
+  limits.values += 4;
+  limits.containers += 1;
+  return limits;
+}
+
+absl::StatusOr<Json> ParseLine(std::string_view text) {
+  auto json = gateway::ParseJsonBody(text, LineLimits());
+  if (json.ok()) return json;
+  return InvalidArgument(absl::StrCat("the line is not a JSON object that can be sent: it ",
+                                      absl::StripPrefix(json.status().message(), "the body ")));
 }
 
 // Returns the text of a member. INVALID_ARGUMENT: it is missing, or is not a text.
-absl::StatusOr<std::string> TextMember(const OrderedJson& json, const char* name) {
+absl::StatusOr<std::string> TextMember(const Json& json, const char* name) {
   const auto found = json.find(name);
   if (found == json.end()) return InvalidArgument(absl::StrCat(name, ": is missing"));
   if (!found->is_string()) return InvalidArgument(absl::StrCat(name, ": must be a text"));
@@ -31,8 +45,7 @@ absl::StatusOr<std::string> TextMember(const OrderedJson& json, const char* name
 }  // namespace
 
 absl::StatusOr<BatchLine> ParseBatchLine(std::string_view text) {
-  const OrderedJson json = ParseJson(text);
-  if (!json.is_object()) return InvalidArgument("the line is not a JSON object");
+  TANDEM_ASSIGN_OR_RETURN(const Json json, ParseLine(text));
   BatchLine line;
   TANDEM_ASSIGN_OR_RETURN(line.custom_id, TextMember(json, "custom_id"));
   if (line.custom_id.empty()) return InvalidArgument("custom_id: is empty");
@@ -48,7 +61,7 @@ absl::StatusOr<BatchLine> ParseBatchLine(std::string_view text) {
   if (body == json.end() || !body->is_object()) {
     return InvalidArgument("body: must be a JSON object");
   }
-  line.body = body->dump();
+  line.body = gateway::OrderedMember(text, "body");
   return line;
 }
 
@@ -62,13 +75,13 @@ std::string BatchAnswerLine(const std::string& custom_id, const std::string& req
 }
 
 absl::StatusOr<BatchAnswer> ParseBatchAnswer(std::string_view text) {
-  const OrderedJson json = ParseJson(text);
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("response")) {
     return InvalidArgument("the line is not an answer of a batch");
   }
   BatchAnswer answer;
   TANDEM_ASSIGN_OR_RETURN(answer.custom_id, TextMember(json, "custom_id"));
-  const OrderedJson& response = json["response"];
+  const Json& response = json["response"];
   answer.has_succeeded = response.is_object() && response.contains("status_code") &&
                          response["status_code"] == kHttpOk;
   return answer;

@@ -1,9 +1,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "services/cli/batch/batch_input.h"
@@ -25,13 +30,35 @@ std::string Line(const std::string& custom_id) {
          R"(", "method": "POST", "url": "/v1/completions", "body": {"z": 1, "a": [2.5, "ä"]}})";
 }
 
+std::string TextOf(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A write fails where it would make a file larger than this, after what still has room was written.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &earlier_);
+    const rlimit limit = {bytes, earlier_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &earlier_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  void (*const handler_)(int) = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit earlier_ = {};
+};
+
 class BatchFilesTest : public ::testing::Test {
  protected:
   void Write(const std::string& text) { std::ofstream(path_, std::ios::binary) << text; }
-  std::string Text() const {
-    std::ifstream file(path_);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
+  std::string Text() const { return TextOf(path_); }
 
   testing::TempDir dir_;
   const std::string path_ = dir_ / "file.jsonl";
@@ -62,6 +89,27 @@ TEST(BatchLine, NamesWhatIsWrong) {
   for (const auto& [text, message] : kCases) {
     EXPECT_THAT(std::string(ParseBatchLine(text).status().message()), HasSubstr(message)) << text;
   }
+}
+
+std::string Nested(int depth) {
+  return std::string(static_cast<size_t>(depth), '[') +
+         std::string(static_cast<size_t>(depth), ']');
+}
+
+TEST(BatchLine, ADeepLineIsRefusedAndTheBodyMayBeAsDeepAsOverHttp) {
+  const auto line = [](int depth) {
+    return R"({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"x": )" +
+           Nested(depth) + "}}";
+  };
+  const auto allowed = ParseBatchLine(line(63));
+  ASSERT_TRUE(allowed.ok()) << allowed.status();
+  EXPECT_EQ(allowed->body, R"({"x":)" + Nested(63) + "}");
+  for (const int depth : {64, 200'000}) {
+    EXPECT_EQ(std::string(ParseBatchLine(line(depth)).status().message()),
+              "the line is not a JSON object that can be sent: it is nested more than 65 levels "
+              "deep");
+  }
+  EXPECT_FALSE(ParseBatchLine(std::string(200'000, '[')).ok());
 }
 
 TEST(BatchLine, AnswersComeBack) {
@@ -134,6 +182,65 @@ TEST_F(BatchFilesTest, OutputLeavesAnotherFileAlone) {
   EXPECT_THAT(std::string(BatchOutput::Open(path_).status().message()),
               StartsWith("--output: line 1 of"));
   EXPECT_EQ(Text(), before);
+}
+
+TEST_F(BatchFilesTest, ARewrittenOutputKeepsItsPermissionsAndFollowsNoLink) {
+  namespace fs = std::filesystem;
+  const std::string good = BatchAnswerLine("a", "1", 200, "{}");
+  Write(good + "{\"half");
+  const fs::perms permissions = fs::perms::owner_read | fs::perms::owner_write |
+                                fs::perms::group_read | fs::perms::group_write;
+  fs::permissions(path_, permissions);
+  const std::string other = dir_ / "other";
+  std::ofstream(other) << "my diary";
+  fs::create_symlink(other, BatchReplacementPath(path_));
+  const auto output = BatchOutput::Open(path_);
+  ASSERT_TRUE(output.ok()) << output.status();
+  EXPECT_EQ(Text(), good);
+  EXPECT_EQ(fs::status(path_).permissions(), permissions);
+  EXPECT_EQ(TextOf(other), "my diary");
+  EXPECT_FALSE(fs::exists(fs::symlink_status(BatchReplacementPath(path_))));
+}
+
+TEST_F(BatchFilesTest, OneOfSeveralRunsAtOnceGetsTheOutput) {
+  constexpr int kRounds = 20;
+  const std::string good = BatchAnswerLine("a", "1", 200, "{}");
+  for (int round = 0; round < kRounds; ++round) {
+    Write(good + "{\"half");
+    std::vector<absl::StatusOr<std::unique_ptr<BatchOutput>>> outputs(4);
+    std::vector<std::thread> threads;
+    threads.reserve(outputs.size());
+    for (auto& output : outputs) {
+      threads.emplace_back([&output, this] { output = BatchOutput::Open(path_); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    int num_open = 0;
+    for (const auto& output : outputs) {
+      if (output.ok()) {
+        ++num_open;
+        EXPECT_TRUE((*output)->Append(BatchAnswerLine("b", "2", 200, "{}")).ok());
+      } else {
+        EXPECT_EQ(output.status().code(), absl::StatusCode::kFailedPrecondition) << output.status();
+      }
+    }
+    EXPECT_EQ(num_open, 1);
+    EXPECT_EQ(Text(), good + BatchAnswerLine("b", "2", 200, "{}"));
+  }
+}
+
+TEST_F(BatchFilesTest, AWriteThatFailsLeavesNoHalfLineAndEndsTheWriting) {
+  const std::string good = BatchAnswerLine("a", "1", 200, "{}");
+  const auto output = BatchOutput::Open(path_);
+  ASSERT_TRUE(output.ok()) << output.status();
+  ASSERT_TRUE((*output)->Append(good).ok());
+  absl::Status failed;
+  {
+    const FileSizeLimit limit(good.size() + 10);
+    failed = (*output)->Append(BatchAnswerLine("b", "2", 200, "{}"));
+  }
+  EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable) << failed;
+  EXPECT_EQ((*output)->Append(BatchAnswerLine("c", "3", 200, "{}")), failed);
+  EXPECT_EQ(Text(), good);
 }
 
 TEST(BatchProgress, SaysWhatToDoAboutFailures) {
