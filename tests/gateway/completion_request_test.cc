@@ -115,7 +115,8 @@ TEST(CompletionRequestTest, UnknownFieldsOfOurOwnObjectAreRefused) {
 TEST(CompletionRequestTest, FieldsThatWouldChangeTheAnswerAreRefusedByName) {
   EXPECT_THAT(Refusal(R"({"prompt": "a", "best_of": 2})"),
               StartsWith("best_of: got 2, allowed: 1"));
-  EXPECT_THAT(Refusal(R"({"prompt": "a", "n": 129})"), StartsWith("n: got 129, allowed: "));
+  EXPECT_THAT(Refusal(R"({"prompt": "a", "n": 129})"),
+              StartsWith("n: got 129, allowed: at most 128"));
   EXPECT_EQ(Parsed(R"({"prompt": "a", "n": 0})").sampling_params().n(), 0);  // the router refuses
   EXPECT_TRUE(Parsed(R"({"prompt": "a", "n": 0})").sampling_params().has_n());
   EXPECT_THAT(Refusal(R"({"prompt": "a", "suffix": "b"})"), StartsWith("suffix: got a string"));

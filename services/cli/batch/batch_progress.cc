@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/cli/terminal/palette.h"
 
 namespace tandem::cli {
 
@@ -57,7 +58,7 @@ void BatchProgress::Show(const BatchCounts& counts) {
 
 void BatchProgress::Say(const std::string& text) {
   Clear();
-  console_.err << text << std::endl;
+  console_.err << VisibleText(text) << std::endl;
 }
 
 void BatchProgress::End(const BatchCounts& counts) { Say(BatchProgressText(counts, seconds())); }

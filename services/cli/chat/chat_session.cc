@@ -214,8 +214,9 @@ absl::Status ChatSession::Set(const std::string& argument) {
 absl::Status ChatSession::Save(const std::string& path) {
   Conversation saved = conversation_;
   saved.SetSystem(settings_.system);
+  const std::string text = saved.ToJson();
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << saved.ToJson() << std::flush;
+  file << text << std::flush;
   if (!file) return Unavailable("/save: cannot write " + path);
   Note(absl::StrCat(saved.ToChat().messages_size(), " messages are in ", path));
   return absl::OkStatus();

@@ -76,7 +76,10 @@ std::string Conversation::ToJson() const {
   for (const v1::ChatMessage& message : chat.messages()) {
     list.push_back({{"role", message.role()}, {"content", message.content()}});
   }
-  return list.dump(2) + "\n";
+  // Typed text need not be UTF-8.
+  return list.dump(2, ' ', /*ensure_ascii=*/false,
+                   nlohmann::ordered_json::error_handler_t::replace) +
+         "\n";
 }
 
 absl::StatusOr<Conversation> Conversation::FromJson(const std::string& text) {

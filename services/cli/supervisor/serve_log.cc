@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kSupervisor[] = "tandem";
 
-std::string Json(const std::string& level, const std::string& process, const std::string& text) {
+std::string InJson(const std::string& level, const std::string& process, const std::string& text) {
   return JsonLogLine(std::chrono::system_clock::now(), level, process, text);
 }
 
@@ -20,13 +20,13 @@ void ServeLog::Line(const std::string& process, const std::string& line) {
   if (!json_) {
     out_ << palette_.Dim(process + ": ") << line << std::endl;
   } else {
-    out_ << (IsJsonObject(line) ? line : Json("info", process, line)) << std::endl;
+    out_ << (IsJsonObject(line) ? line : InJson("info", process, line)) << std::endl;
   }
 }
 
 void ServeLog::Say(const std::string& level, const std::string& text) {
   if (json_) {
-    out_ << Json(level, kSupervisor, text) << std::endl;
+    out_ << InJson(level, kSupervisor, text) << std::endl;
   } else {
     out_ << palette_.Dim(std::string(kSupervisor) + ": " + text) << std::endl;
   }

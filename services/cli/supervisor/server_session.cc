@@ -5,6 +5,8 @@
 
 #include <boost/asio/post.hpp>
 #include <chrono>
+#include <future>
+#include <memory>
 #include <utility>
 
 #include "common/status.h"
@@ -107,9 +109,16 @@ ServerSession::~ServerSession() {
 }
 
 void ServerSession::SetSignalHandler(SignalHandler handler) {
-  boost::asio::post(io_, [this, handler = std::move(handler)]() mutable {
+  // Afterwards the handler of before is not running, so what it uses may go.
+  const auto is_set = std::make_shared<std::promise<void>>();
+  boost::asio::post(io_, [this, is_set, handler = std::move(handler)]() mutable {
     signal_handler_ = std::move(handler);
+    is_set->set_value();
   });
+  const std::future<void> set = is_set->get_future();
+  while (set.wait_for(std::chrono::milliseconds(10)) != std::future_status::ready) {
+    if (io_.stopped()) return;  // no handler runs any more
+  }
 }
 
 void ServerSession::AwaitSignal() {

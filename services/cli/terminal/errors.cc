@@ -2,12 +2,15 @@
 
 #include <string>
 
+#include "services/cli/terminal/palette.h"
+
 namespace tandem::cli {
 
 namespace {
 
 void PrintLine(const std::string& text, Console& console) {
-  console.err << "error: " << text << std::endl;
+  // A message may repeat what a file or a server said.
+  console.err << "error: " << VisibleText(text) << std::endl;
 }
 
 }  // namespace

@@ -52,8 +52,8 @@ void CompletionCall::StartPrompt(size_t prompt) {
   if (!request_.answer().echo) return Generate(prompt);
   const Prompt& given = request_.prompt(prompt);
   if (const auto* text = std::get_if<std::string>(&given)) {
-    response_->SetEcho(prompt, *text);
-    return Generate(prompt);
+    if (SetEcho(prompt, *text)) Generate(prompt);
+    return;
   }
   v1::DetokenizeRequest detokenize;
   *detokenize.mutable_ids() = std::get<v1::TokenIds>(given).ids();
@@ -63,8 +63,7 @@ void CompletionCall::StartPrompt(size_t prompt) {
       [self = shared_from_this(), prompt](const CallEnd& end, const v1::DetokenizeResponse& text) {
         if (self->reply_ == nullptr) return;
         if (!end.status.ok()) return self->Fail(end);
-        self->response_->SetEcho(prompt, text.text());
-        self->Generate(prompt);
+        if (self->SetEcho(prompt, text.text())) self->Generate(prompt);
       }));
 }
 
@@ -77,11 +76,27 @@ void CompletionCall::Generate(size_t prompt) {
       router().Generate(reply_->executor(), request, context_.metadata, prompt, shared_from_this());
 }
 
+bool CompletionCall::Keep(size_t bytes) {
+  const absl::Status kept = reply_->Keep(bytes);
+  if (!kept.ok()) Fail({.status = kept, .is_from_router = true});
+  return kept.ok();
+}
+
+bool CompletionCall::SetEcho(size_t prompt, const std::string& text) {
+  // Each choice has a copy, and another one to find the tokens in.
+  const size_t copies = (request_.answer().logprobs ? 2 : 1) * request_.answer().num_choices;
+  if (!Keep(copies * text.size())) return false;
+  response_->SetEcho(prompt, text);
+  return true;
+}
+
 void CompletionCall::OnMessage(size_t prompt, const v1::GenerateResponse& message) {
   if (reply_ == nullptr) return;
-  if (!request_.answer().stream) {
-    const absl::Status kept = reply_->Keep(message.ByteSizeLong());
-    if (!kept.ok()) return Fail({.status = kept, .is_from_router = true});
+  // Each choice keeps what is said of the prompt, until it has its first token.
+  const bool is_of_prompt = message.has_prompt_start() || message.prompt_logprobs_size() > 0;
+  if (!request_.answer().stream || is_of_prompt) {
+    const size_t copies = is_of_prompt ? request_.answer().num_choices : 1;
+    if (!Keep(copies * message.ByteSizeLong())) return;
   }
   const std::string events = response_->Add(prompt, message);
   if (request_.answer().stream && !events.empty()) {

@@ -54,6 +54,9 @@ class CompletionCall final : public Exchange,
   // Starts the call of a prompt, after its text is known if the answer repeats it.
   void StartPrompt(size_t prompt);
   void Generate(size_t prompt);
+  // These fail the call and return false if the answer becomes too large.
+  bool Keep(size_t bytes);
+  bool SetEcho(size_t prompt, const std::string& text);
   void Fail(const CallEnd& end);
   void Finish();
   // Ends all calls, and lets go of the connection.

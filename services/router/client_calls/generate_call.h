@@ -6,6 +6,7 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/async_stream.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <deque>
 #include <optional>
@@ -56,6 +57,8 @@ class GenerateCall final : public CallLifetime {
   // written from now on do not arrive.
   bool finished() const { return status_.has_value(); }
 
+  // At least so many bytes of responses may wait, if the buffer is smaller.
+  void RaiseBuffer(size_t bytes) { buffer_bytes_ = std::max(buffer_bytes_, bytes); }
   // Returns false if the client reads too slowly. The responses that were not sent yet are then
   // dropped, and the caller should finish the call.
   bool Write(v1::GenerateResponse response);
@@ -75,7 +78,7 @@ class GenerateCall final : public CallLifetime {
   void Send(v1::GenerateResponse&& response);
 
   const CallId id_;
-  const size_t buffer_bytes_;
+  size_t buffer_bytes_;
   const size_t padding_bytes_;
   Owner* owner_;
   grpc::ServerContext context_;

@@ -15,6 +15,8 @@ namespace {
 constexpr size_t kMaxTenantBytes = 256;
 // Time after which a client should try again if there is no room, or no verifier.
 constexpr int kRetryMilliseconds = 1000;
+// Log-probabilities of a prompt come faster than a usual network takes them: 50 KB for 64 tokens.
+constexpr size_t kPromptBufferBytes = 4 << 20;
 
 }  // namespace
 
@@ -100,6 +102,7 @@ void GenerateCalls::OnValidated(CallId id, double arrived_at,
   log_.Started(id, is_chat ? std::exchange(request->rendered_chat, {}) : call.request().prompt(),
                *request, arrived_at);
   call.DropRequest();
+  if (request->open.has_prompt_logprobs()) call.RaiseBuffer(kPromptBufferBytes);
   choices_.Begin(id, *request);
   context_.fleet->OnRequest(id, *std::move(request), MonotonicSeconds());
 }

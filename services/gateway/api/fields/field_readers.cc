@@ -76,9 +76,14 @@ absl::Status ReadContent(const std::string& name, const Json& content, const cha
 }
 
 absl::Status ReadNumChoices(const std::string& name, const Json& value, RequestDraft* draft) {
+  const std::optional<int64_t> whole = WholeNumber(value);
+  if (!whole.has_value()) return WrongType(name, value, "an integer");
+  if (*whole > kMaxN || *whole < std::numeric_limits<int32_t>::min()) {
+    return InvalidArgument(name + ": got " + std::to_string(*whole) + ", allowed: at most " +
+                           std::to_string(kMaxN) + ", or fewer (the router's --max-choices)");
+  }
   // The router refuses what is below 1, and says what its own limit is.
-  TANDEM_ASSIGN_OR_RETURN(const int32_t number,
-                          ReadInRange(name, value, std::numeric_limits<int32_t>::min(), kMaxN));
+  const auto number = static_cast<int32_t>(*whole);
   draft->answer.num_choices = static_cast<size_t>(std::max(number, 1));
   if (number != 1) draft->shared.mutable_sampling_params()->set_n(number);
   return absl::OkStatus();
