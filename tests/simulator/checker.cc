@@ -624,7 +624,10 @@ void Checker::SeePlace(const Router& router, uint32_t pod, Call* call) {
              })) {
     See(Sight::kPlacedBesideDrain);
   }
-  if (call->pod != pod) call->placed_at = now_;
+  if (call->pod != pod) {
+    call->placed_at = now_;
+    call->canary_drafted.reset();  // a pod that gets it back may give it the other arm
+  }
   call->pod = pod;
 }
 
