@@ -23,7 +23,6 @@ import pytest
 import certificates
 import harness
 import ports
-from gateway_process import Gateway
 from tandem.v1 import generate_pb2 as pb
 from tandem.v1 import generate_pb2_grpc
 

@@ -17,7 +17,6 @@ import pytest
 
 import certificates
 import harness
-from gateway_process import Gateway
 from tandem.v1 import generate_pb2 as pb
 from tandem.v1 import generate_pb2_grpc
 from test_gateway import read_all
@@ -147,20 +146,6 @@ class HttpNeighbors:
 @pytest.fixture(scope="module")
 def server(servers):
     return servers(max_queue=4000, environment=harness.PATIENT)
-
-
-@pytest.fixture(scope="module")
-def gateways(tmp_path_factory):
-    running = []
-
-    def get(router, **options):
-        running.append(Gateway(tmp_path_factory.mktemp("gateway"), router, **options))
-        return running[-1]
-
-    yield get
-    for gateway in running:
-        if gateway.process.poll() is None:
-            gateway.stop()
 
 
 def test_a_thousand_streams_get_their_text_in_little_memory(server, gateways):
