@@ -49,7 +49,7 @@ void MatMul(std::span<const MatMulArgs> products, ThreadPool& pool);
 
 // One product on a GPU. Pointers are device pointers. The work is enqueued on `stream`; the call
 // does not wait. The result is batch-invariant too, with an order of sums of its own. BF16 weights
-// are multiplied with x_bf16 on matrix units, for few rows and for many (matmul_bf16_cuda.cu). F16
+// are multiplied with x_bf16 on matrix units, for few rows and for many (matmul_bf16/). F16
 // and F32 weights are multiplied with x without matrix units, and are read once for eight rows
 // (matmul_cuda.cu). INVALID_ARGUMENT: x or w does not begin at a multiple of 16 bytes, x_stride is
 // no multiple of 4, in_features is no multiple of 8, or x_bf16 is missing or misaligned. INTERNAL:

@@ -1,5 +1,5 @@
 // Matrix product on a GPU with F32 or F16 weights, without matrix units. It is made for few rows
-// (decode, verify), where reading the weights once is the limit. matmul_bf16_cuda.cu handles BF16.
+// (decode, verify), where reading the weights once is the limit. matmul_bf16/ handles BF16.
 //
 // A block of eight warps computes kFeatures features for each of its groups of warps. The warps of
 // a group share the features and split in_features between them. A lane reads 16 bytes of a weight
@@ -16,7 +16,7 @@
 #include "kernels/device/device_code.cuh"
 #include "kernels/device/launch.h"
 #include "kernels/matmul.h"
-#include "kernels/matmul_bf16_cuda.h"
+#include "kernels/matmul_bf16/matmul_bf16_cuda.h"
 
 namespace tandem {
 namespace {

@@ -1,6 +1,6 @@
 // Matrix product with BF16 weights on a GPU's matrix units. MatMul (kernels/matmul.h) calls it.
-#ifndef TANDEM_KERNELS_MATMUL_BF16_CUDA_H_
-#define TANDEM_KERNELS_MATMUL_BF16_CUDA_H_
+#ifndef TANDEM_KERNELS_MATMUL_BF16_MATMUL_BF16_CUDA_H_
+#define TANDEM_KERNELS_MATMUL_BF16_MATMUL_BF16_CUDA_H_
 
 #include "absl/status/status.h"
 #include "kernels/device/stream.h"
@@ -14,4 +14,4 @@ absl::Status MatMulBf16(const MatMulArgs& args, CudaStream stream);
 
 }  // namespace tandem
 
-#endif  // TANDEM_KERNELS_MATMUL_BF16_CUDA_H_
+#endif  // TANDEM_KERNELS_MATMUL_BF16_MATMUL_BF16_CUDA_H_
