@@ -127,22 +127,13 @@ bool IsAligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer
 
 absl::Status MatMul(const MatMulArgs& args, CudaStream stream) {
   if (args.rows == 0 || args.out_features == 0) return absl::OkStatus();
-  const bool is_bf16 = args.dtype == DType::kBF16;
-  const Bf16Rows& x = args.x_bf16;
-  if (is_bf16 && (x.parts == nullptr || !IsAligned(x.parts) || x.stride % 8 != 0 ||
-                  x.part_stride % 8 != 0 || (x.num_parts != 1 && x.num_parts != kMostBf16Parts))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("MatMul on a GPU: BF16 weights need x_bf16 in 1 or ", kMostBf16Parts,
-                     " parts (given: ", x.num_parts, "), at a multiple of 16 bytes, with strides ",
-                     x.stride, " and ", x.part_stride, " (multiples of 8)"));
-  }
-  if (args.in_features % kStep != 0 || !IsAligned(args.w) ||
-      (!is_bf16 && (args.x_stride % 4 != 0 || !IsAligned(args.x)))) {
+  if (args.dtype == DType::kBF16) return MatMulBf16(args, stream);
+  if (args.in_features % kStep != 0 || !IsAligned(args.w) || args.x_stride % 4 != 0 ||
+      !IsAligned(args.x)) {
     return absl::InvalidArgumentError(
         absl::StrCat("MatMul on a GPU: in_features ", args.in_features, " (a multiple of ", kStep,
                      "), x_stride ", args.x_stride, " (of 4), x and w at multiples of 16 bytes"));
   }
-  if (is_bf16) return MatMulBf16(args, stream);
   return args.dtype == DType::kF16 ? LaunchRows<DType::kF16>(args, stream)
                                    : LaunchRows<DType::kF32>(args, stream);
 }

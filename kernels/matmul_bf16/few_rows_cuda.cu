@@ -17,8 +17,8 @@ namespace {
 
 // The fragments of a thread block.
 //   kFragments  how many there are
-//   kPairsOf    pairs of a fragment that are computed: all 8, or the first 4. Then the other rows of
-//               a fragment are copies. Bits do not depend on it
+//   kPairsOf    pairs of a fragment that are computed: all 8, or the first 4. Then the others are
+//               copies. Bits do not depend on it
 template <int kFragments, int kPairsOf>
 struct Features {
   static constexpr int kPairsOfBlock = kFragments * kPairsOf;
@@ -117,46 +117,87 @@ __device__ inline void LoadValues(const MatMulArgs& args, const uint16_t* const 
   }
 }
 
-// Adds the slices' sums and finishes them.
-//   sums    [kFragments, kTiles]  of the warp's slice
-//   shared  [kSlices, kFragments, kTiles, kColumns, kFeatures]  f32
+// The pairs that a thread finishes, for each row of x of a thread block. If there are no more than
+// threads, then a thread knows its pair from the start, and loads what it needs while the weights
+// are on their way.
 template <typename Form, int kFragments, int kPairsOf, int kTiles>
-__device__ inline void AddSlices(const Form& form, size_t first_row, size_t first_pair,
-                                 const float (&sums)[kFragments][kTiles][4], float* shared) {
-  constexpr int kOfTile = kFeatures * kColumns;
-  constexpr int kOfSlice = kFragments * kTiles * kOfTile;
-  const int g = Lane() / 4;
-  const int t = Lane() % 4;
-  TANDEM_UNROLL
-  for (int fragment = 0; fragment < kFragments; ++fragment) {
+class Finisher {
+ public:
+  __device__ Finisher(const Form& form, size_t first_row, size_t first_pair)
+      : form_(form), first_row_(first_row), first_pair_(first_pair) {
+    if constexpr (kIsAhead) {
+      const Place place = PlaceOfPair(static_cast<int>(threadIdx.x));
+      has_ = place.index < kNumPairs && form_.Has(place.row, place.pair);
+      if (has_) known_ = form_.Load(place.row, place.pair);
+    }
+  }
+
+  // Adds the slices' sums and finishes them.
+  //   sums    [kFragments, kTiles]  of the warp's slice
+  //   shared  [kSlices, kFragments, kTiles, kColumns, kFeatures]  f32
+  __device__ void Finish(const float (&sums)[kFragments][kTiles][4], float* shared) const {
+    const int g = Lane() / 4;
+    const int t = Lane() % 4;
     TANDEM_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      float* const to = shared + Warp() * kOfSlice + (fragment * kTiles + tile) * kOfTile;
+    for (int fragment = 0; fragment < kFragments; ++fragment) {
       TANDEM_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        to[(t * 2 + i % 2) * kFeatures + g + i / 2 * kPairs] = sums[fragment][tile][i];
+      for (int tile = 0; tile < kTiles; ++tile) {
+        float* const to = shared + Warp() * kOfSlice + (fragment * kTiles + tile) * kOfTile;
+        TANDEM_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          to[(t * 2 + i % 2) * kFeatures + g + i / 2 * kPairs] = sums[fragment][tile][i];
+        }
+      }
+    }
+    __syncthreads();
+    if constexpr (kIsAhead) {
+      if (!has_) return;
+      const Place place = PlaceOfPair(static_cast<int>(threadIdx.x));
+      form_.Finish(place.row, place.pair, known_, Total(shared + place.of_sums));
+    } else {
+      for (int i = static_cast<int>(threadIdx.x); i < kNumPairs; i += kSlices * kWarpSize) {
+        const Place place = PlaceOfPair(i);
+        LoadAndFinish(form_, place.row, place.pair, Total(shared + place.of_sums));
       }
     }
   }
-  __syncthreads();
-  constexpr int kNumPairs = kFragments * kTiles * kColumns * kPairsOf;
-  for (int i = static_cast<int>(threadIdx.x); i < kNumPairs; i += kSlices * kWarpSize) {
+
+ private:
+  static constexpr int kOfTile = kFeatures * kColumns;
+  static constexpr int kOfSlice = kFragments * kTiles * kOfTile;
+  static constexpr int kNumPairs = kFragments * kTiles * kColumns * kPairsOf;
+  static constexpr bool kIsAhead = kNumPairs <= static_cast<int>(kSlices) * kWarpSize;
+
+  struct Place {
+    int index;
+    size_t row, pair;
+    int of_sums;  // where the sums of a slice are
+  };
+  __device__ Place PlaceOfPair(int i) const {
     const int pair = i % kPairsOf;
     const int column = i / kPairsOf % kColumns;
     const int tile = i / kPairsOf / kColumns % kTiles;
     const int fragment = i / kPairsOf / kColumns / kTiles;
-    const float* const from =
-        shared + (fragment * kTiles + tile) * kOfTile + column * kFeatures + pair;
+    return {i, first_row_ + static_cast<size_t>(tile * kColumns + column),
+            first_pair_ + static_cast<size_t>(fragment * kPairsOf + pair),
+            (fragment * kTiles + tile) * kOfTile + column * kFeatures + pair};
+  }
+  __device__ static PairSums Total(const float* from) {
     PairSums total = {0, 0};
     TANDEM_UNROLL
     for (int slice = 0; slice < static_cast<int>(kSlices); ++slice) {
       total.first = __fadd_rn(total.first, from[slice * kOfSlice]);
       total.second = __fadd_rn(total.second, from[slice * kOfSlice + kPairs]);
     }
-    form.Finish(first_row + static_cast<size_t>(tile * kColumns + column),
-                first_pair + static_cast<size_t>(fragment * kPairsOf + pair), total);
+    return total;
   }
-}
+
+  const Form& form_;
+  const size_t first_row_;
+  const size_t first_pair_;
+  bool has_ = false;
+  typename Form::Known known_ = {};
+};
 
 // Thread blocks that a multiprocessor should hold. Registers are limited accordingly.
 template <int kFragments, int kTiles, int kParts>
@@ -193,6 +234,7 @@ __global__ void __launch_bounds__(kSlices* kWarpSize, (MinBlocks<kFragments, kTi
     LoadValues(args, rows, begin, 0, &values);
     LoadValues(args, rows, begin, 1, &values);
   }
+  const Finisher<Form, kFragments, kPairsOf, kTiles> finisher(form, first_row, first_pair);
   float sums[kFragments][kTiles][4] = {};
   TANDEM_NO_UNROLL
   for (unsigned step = begin; step < end; ++step) {
@@ -222,8 +264,7 @@ __global__ void __launch_bounds__(kSlices* kWarpSize, (MinBlocks<kFragments, kTi
   }
   WaitForCopyGroups<0>();
   __syncthreads();  // the sums take the place of the ring
-  AddSlices<Form, kFragments, kPairsOf, kTiles>(form, first_row, first_pair, sums,
-                                                SharedMemory<float>());
+  finisher.Finish(sums, SharedMemory<float>());
 }
 
 template <int kFragments, int kPairsOf, int kTiles, int kParts, int kStages, typename Form>
@@ -281,5 +322,7 @@ absl::Status MatMulFewRows(const Form& form, CudaStream stream) {
                                             : FewRows<kMostBf16Parts>(form, stream);
 }
 template absl::Status MatMulFewRows(const PlainForm& form, CudaStream stream);
+template absl::Status MatMulFewRows(const GateForm& form, CudaStream stream);
+template absl::Status MatMulFewRows(const RopeForm& form, CudaStream stream);
 
 }  // namespace tandem::bf16_product

@@ -1,6 +1,6 @@
-// The order of sums of a matrix product with BF16 weights on a GPU's matrix units, for any number of
-// rows (ADR 0017, ADR 0027). The rows of a prompt have the bits that decoding them one by one would
-// give.
+// The order of sums of a matrix product with BF16 weights on a GPU's matrix units, for any number
+// of rows (ADR 0017, ADR 0027). The rows of a prompt have the bits that decoding them one by one
+// would give.
 //
 // x comes in one BF16 part (rounded) or in three (exact). Every product is exact, and only sums are
 // rounded. in_features is cut into steps of 64 and these into kSlices slices. Within a slice

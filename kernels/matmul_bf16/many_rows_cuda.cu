@@ -1,5 +1,5 @@
-// Products with BF16 weights for more than 64 rows (prompts). A thread block computes 64 features of
-// 64 rows, and both weights and x go through shared memory by copies that run ahead.
+// Products with BF16 weights for more than 64 rows (prompts). A thread block computes 64 features
+// of 64 rows, and both weights and x go through shared memory by copies that run ahead.
 #include "kernels/device/async_copy.cuh"
 #include "kernels/device/device_code.cuh"
 #include "kernels/device/launch.h"
@@ -141,8 +141,8 @@ __device__ inline void FinishTotals(const Form& form, size_t row, size_t pair,
     for (int tile = 0; tile < kWarpTiles; ++tile) {
       TANDEM_UNROLL
       for (int i = 0; i < 2; ++i) {
-        form.Finish(row + tile * kColumns + i, pair + fragment * kPairs,
-                    {totals[fragment][tile][i], totals[fragment][tile][i + 2]});
+        LoadAndFinish(form, row + tile * kColumns + i, pair + fragment * kPairs,
+                      {totals[fragment][tile][i], totals[fragment][tile][i + 2]});
       }
     }
   }
@@ -214,5 +214,7 @@ absl::Status MatMulManyRows(const Form& form, CudaStream stream) {
                                             : LaunchManyRows<kMostBf16Parts, 3>(form, stream);
 }
 template absl::Status MatMulManyRows(const PlainForm& form, CudaStream stream);
+template absl::Status MatMulManyRows(const GateForm& form, CudaStream stream);
+template absl::Status MatMulManyRows(const RopeForm& form, CudaStream stream);
 
 }  // namespace tandem::bf16_product

@@ -175,7 +175,7 @@ absl::Status CudaBackend::Embed() {
 absl::Status CudaBackend::Qkv(size_t layer) {
   const CudaLayerWeights& weights = weights_.layers[layer];
   TANDEM_RETURN_IF_ERROR(layer_.Norm(weights.attention_norm, weights.qkv));
-  return layer_.Qkv(weights, layer_.normed());
+  return layer_.Qkv(weights, layer_.normed(), kv_->Layer(layer), numbers_);
 }
 
 absl::Status CudaBackend::Attend(size_t layer) {

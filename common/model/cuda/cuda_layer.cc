@@ -7,6 +7,7 @@
 
 #include "common/model/rope_table.h"
 #include "common/status.h"
+#include "kernels/matmul_bf16/matmul_bf16_cuda.h"
 #include "kernels/rms_norm.h"
 #include "kernels/swiglu.h"
 
@@ -98,8 +99,27 @@ absl::Status CudaLayer::Norm(const float* weight, const CudaLinear& linear) {
                  stream_->get());
 }
 
-absl::Status CudaLayer::Qkv(const CudaLayerWeights& weights, const ProductRows& x) {
-  return Product(weights.qkv, x, {.data = scratch_.qkv, .stride = model_.attention.qkv_floats()});
+absl::Status CudaLayer::Qkv(const CudaLayerWeights& weights, const ProductRows& x,
+                            const DeviceKv& kv, const RowNumbers& numbers) {
+  const AttentionDescription& attention = model_.attention;
+  const ProductOutput out = {.data = scratch_.qkv, .stride = attention.qkv_floats()};
+  const DeviceRopeAndStoreArgs rope = {.kv = kv,
+                                       .rows = numbers.RowsOf({.first_row = 0, .rows = rows_}),
+                                       .positions = numbers.positions(),
+                                       .table = scratch_.rope_table,
+                                       .qkv = out.data,
+                                       .qkv_stride = out.stride,
+                                       .num_heads = attention.num_heads};
+  if (!attention.has_head_norms && weights.qkv.dtype == DType::kBF16 && kv.dtype == DType::kBF16) {
+    return MatMulRopeAndStoreKv(ProductArgs(weights.qkv, x, rows_, out), rope, stream_->get());
+  }
+  TANDEM_RETURN_IF_ERROR(Product(weights.qkv, x, out));
+  if (attention.has_head_norms) {
+    float* const keys = scratch_.qkv + attention.query_floats();
+    TANDEM_RETURN_IF_ERROR(NormHeads(weights.query_norm, scratch_.qkv, attention.num_heads));
+    TANDEM_RETURN_IF_ERROR(NormHeads(weights.key_norm, keys, attention.num_kv_heads));
+  }
+  return RopeAndStoreKv(rope, stream_->get());
 }
 
 absl::Status CudaLayer::Attend(const CudaLayerWeights& weights, const DeviceKv& kv,
@@ -107,22 +127,6 @@ absl::Status CudaLayer::Attend(const CudaLayerWeights& weights, const DeviceKv& 
                                size_t hidden_rows) {
   const AttentionDescription& attention = model_.attention;
   const size_t stride = attention.qkv_floats();
-  float* const keys = scratch_.qkv + attention.query_floats();
-  if (attention.has_head_norms) {
-    TANDEM_RETURN_IF_ERROR(NormHeads(weights.query_norm, scratch_.qkv, attention.num_heads));
-    TANDEM_RETURN_IF_ERROR(NormHeads(weights.key_norm, keys, attention.num_kv_heads));
-  }
-  // All rows are stored before any row attends, because a chunk sees rows of the chunks before it.
-  for (const AttentionChunk& chunk : chunks) {
-    TANDEM_RETURN_IF_ERROR(RopeAndStoreKv({.kv = kv,
-                                           .rows = numbers.RowsOf(chunk),
-                                           .positions = numbers.positions() + chunk.first_row,
-                                           .table = scratch_.rope_table,
-                                           .qkv = scratch_.qkv + chunk.first_row * stride,
-                                           .qkv_stride = stride,
-                                           .num_heads = attention.num_heads},
-                                          stream_->get()));
-  }
   const Bf16Rows out_bf16 = scratch_.mixed.For(weights.attention_output.dtype);
   for (const AttentionChunk& chunk : chunks) {
     TANDEM_RETURN_IF_ERROR(
@@ -191,17 +195,23 @@ absl::Status CudaLayer::Mlp(const CudaLayerWeights& weights) {
   const size_t inner = model_.mlp.inner_size;
   // As floats, the result takes the place of the gate.
   const ProductRows rows = {scratch_.gate_up, 2 * inner, scratch_.inner};
+  const ProductOutput gate_up = {.data = scratch_.gate_up, .stride = 2 * inner};
+  const Bf16Rows out_bf16 = rows.For(weights.down.dtype);
   TANDEM_RETURN_IF_ERROR(Norm(weights.mlp_norm, weights.gate_up));
-  TANDEM_RETURN_IF_ERROR(
-      Product(weights.gate_up, scratch_.normed, {.data = scratch_.gate_up, .stride = 2 * inner}));
-  TANDEM_RETURN_IF_ERROR(SwiGlu({.gate = scratch_.gate_up,
-                                 .gate_stride = 2 * inner,
-                                 .up = scratch_.gate_up + inner,
-                                 .up_stride = 2 * inner,
-                                 .rows = rows_,
-                                 .size = inner,
-                                 .out_bf16 = rows.For(weights.down.dtype)},
-                                stream_->get()));
+  if (weights.gate_up.dtype == DType::kBF16 && weights.down.dtype == DType::kBF16) {
+    TANDEM_RETURN_IF_ERROR(MatMulSwiGlu(
+        ProductArgs(weights.gate_up, scratch_.normed, rows_, gate_up), out_bf16, stream_->get()));
+  } else {
+    TANDEM_RETURN_IF_ERROR(Product(weights.gate_up, scratch_.normed, gate_up));
+    TANDEM_RETURN_IF_ERROR(SwiGlu({.gate = gate_up.data,
+                                   .gate_stride = gate_up.stride,
+                                   .up = gate_up.data + inner,
+                                   .up_stride = gate_up.stride,
+                                   .rows = rows_,
+                                   .size = inner,
+                                   .out_bf16 = out_bf16},
+                                  stream_->get()));
+  }
   return Product(weights.down, rows,
                  {.data = hidden_, .stride = model_.hidden_size, .is_added = true});
 }

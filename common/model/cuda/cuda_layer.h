@@ -55,10 +55,12 @@ class CudaLayer {
 
   // normed() = norm of hidden(), for a product with `linear`.
   absl::Status Norm(const float* weight, const CudaLinear& linear);
-  // Queries, keys and values = product of the rows of `x`.
-  absl::Status Qkv(const CudaLayerWeights& weights, const ProductRows& x);
-  // Normalizes heads if the model has head norms, turns queries and keys, stores keys and values in
-  // `kv`, and attends. Nobody sees the first `hidden_rows` rows of a cache.
+  // Queries, keys and values = product of the rows of `x`. Normalizes heads if the model has head
+  // norms, turns queries and keys, and stores keys and values in `kv`.
+  absl::Status Qkv(const CudaLayerWeights& weights, const ProductRows& x, const DeviceKv& kv,
+                   const RowNumbers& numbers);
+  // Attends, once the keys and values of all rows are stored. Nobody sees the first `hidden_rows`
+  // rows of a cache.
   absl::Status Attend(const CudaLayerWeights& weights, const DeviceKv& kv,
                       const RowNumbers& numbers, std::span<const AttentionChunk> chunks,
                       size_t hidden_rows = 0);

@@ -1,7 +1,6 @@
 #include "common/model/cuda/cuda_linear.h"
 
 #include "common/status.h"
-#include "kernels/matmul.h"
 
 namespace tandem {
 
@@ -21,21 +20,25 @@ absl::Status LayOutRows(ProductRows* rows, size_t count, size_t size, int num_pa
   return LayOutParts(&rows->bf16, count, size, num_parts, what, take);
 }
 
+MatMulArgs ProductArgs(const CudaLinear& linear, const ProductRows& x, size_t count,
+                       const ProductOutput& out) {
+  return {.x = x.floats,
+          .x_stride = x.floats_stride,
+          .rows = count,
+          .w = linear.weight,
+          .dtype = linear.dtype,
+          .out_features = linear.out_features,
+          .in_features = linear.in_features,
+          .bias = linear.bias,
+          .out = out.data,
+          .out_stride = out.stride,
+          .add_to_out = out.is_added,
+          .x_bf16 = x.For(linear.dtype)};
+}
+
 absl::Status MultiplyRows(const CudaLinear& linear, const ProductRows& x, size_t count,
                           const ProductOutput& out, CudaStream stream) {
-  return MatMul({.x = x.floats,
-                 .x_stride = x.floats_stride,
-                 .rows = count,
-                 .w = linear.weight,
-                 .dtype = linear.dtype,
-                 .out_features = linear.out_features,
-                 .in_features = linear.in_features,
-                 .bias = linear.bias,
-                 .out = out.data,
-                 .out_stride = out.stride,
-                 .add_to_out = out.is_added,
-                 .x_bf16 = x.For(linear.dtype)},
-                stream);
+  return MatMul(ProductArgs(linear, x, count, out), stream);
 }
 
 }  // namespace tandem

@@ -9,6 +9,7 @@
 #include "kernels/device/bf16_rows.h"
 #include "kernels/device/stream.h"
 #include "kernels/dtype.h"
+#include "kernels/matmul.h"
 
 namespace tandem {
 
@@ -57,7 +58,11 @@ struct ProductOutput {
   bool is_added = false;  // to what is there
 };
 
-// Enqueues the product of the first `count` rows of `x`. Errors are those of MatMul.
+// Returns the operands of the product of the first `count` rows of `x`.
+MatMulArgs ProductArgs(const CudaLinear& linear, const ProductRows& x, size_t count,
+                       const ProductOutput& out);
+
+// Enqueues this product. Errors are those of MatMul.
 absl::Status MultiplyRows(const CudaLinear& linear, const ProductRows& x, size_t count,
                           const ProductOutput& out, CudaStream stream);
 

@@ -67,7 +67,7 @@ absl::Status CudaEagle::Compute(const StepPass& pass) {
                             pages().feature_stride()};
   const bool is_third = opened_->description.is_third;
   TANDEM_RETURN_IF_ERROR(is_third ? BeginWithStates(states, reads_guesses) : Fuse(states));
-  TANDEM_RETURN_IF_ERROR(layer().Qkv(weights_.layer, is_third ? joined_ : layer().normed()));
+  TANDEM_RETURN_IF_ERROR(Qkv(weights_.layer, is_third ? joined_ : layer().normed(), layer_index_));
   TANDEM_RETURN_IF_ERROR(Attend(weights_.layer, layer_index_, /*hidden_rows=*/1));
   TANDEM_RETURN_IF_ERROR(layer().Output(weights_.layer));
   return layer().Mlp(weights_.layer);

@@ -105,6 +105,10 @@ absl::Status CudaSteps::Embed(const CudaLinear& embedding, const ProductRows& to
                        stream_->get());
 }
 
+absl::Status CudaSteps::Qkv(const CudaLayerWeights& weights, const ProductRows& x, size_t index) {
+  return layer_.Qkv(weights, x, pages_->Layer(index), numbers_);
+}
+
 absl::Status CudaSteps::Attend(const CudaLayerWeights& weights, size_t index, size_t hidden_rows) {
   return layer_.Attend(weights, pages_->Layer(index), numbers_, shape_.chunks, hidden_rows);
 }

@@ -72,7 +72,7 @@ absl::Status CudaTargetSteps::Compute(const StepPass& pass) {
   for (const size_t index : layers_) {
     const CudaLayerWeights& weights = weights_->layers[index];
     TANDEM_RETURN_IF_ERROR(layer().Norm(weights.attention_norm, weights.qkv));
-    TANDEM_RETURN_IF_ERROR(layer().Qkv(weights, layer().normed()));
+    TANDEM_RETURN_IF_ERROR(Qkv(weights, layer().normed(), index));
     TANDEM_RETURN_IF_ERROR(Attend(weights, index, /*hidden_rows=*/0));
     TANDEM_RETURN_IF_ERROR(layer().Output(weights));
     TANDEM_RETURN_IF_ERROR(layer().Mlp(weights));
