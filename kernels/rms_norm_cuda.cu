@@ -37,36 +37,83 @@ __device__ inline bool IsAligned(const float* row, size_t size) {
   return reinterpret_cast<uintptr_t>(row) % (kFour * sizeof(float)) == 0 && size % kFour == 0;
 }
 
+__device__ inline float AddSquares(const Four& four, float sum) {
+  TANDEM_UNROLL
+  for (const float value : four.values) sum = __fmaf_rn(value, value, sum);
+  return sum;
+}
+
+// Where the normalized elements of one head of one row go.
+struct Output {
+  float* floats;
+  Bf16Rows parts;  // if given, `floats` is not written
+  size_t row;
+  size_t size;
+
+  __device__ void Write(size_t i, const Four& x, float scale, const Four& weights) const {
+    TANDEM_UNROLL
+    for (size_t j = 0; j < kFour; ++j) {
+      if (i + j >= size) break;
+      const float value = __fmul_rn(__fmul_rn(x.values[j], scale), weights.values[j]);
+      if (parts.parts == nullptr) {
+        floats[i + j] = value;
+      } else {
+        StoreBf16(parts, row, i + j, value);
+      }
+    }
+  }
+};
+
+// A thread keeps its first elements, and it loads their weights before the row is known. So nothing
+// is read after the sum, except in rows of more than kHeld * kFour * kMany elements.
 // Grid: (rows, heads).
 __global__ void __launch_bounds__(kMany) RmsNormHead(RmsNormArgs args) {
-  WaitForEarlierKernels();
+  constexpr size_t kHeld = 4;
   const float* const x = args.x + blockIdx.x * args.x_stride + blockIdx.y * args.size;
-  const size_t out_row =
-      args.out_rows == nullptr ? blockIdx.x : static_cast<size_t>(args.out_rows[blockIdx.x]);
-  float* const out = args.out + out_row * args.out_stride + blockIdx.y * args.size;
+  const size_t first = threadIdx.x * kFour;
   const size_t step = blockDim.x * kFour;
+  const size_t rest = first + kHeld * step;
+  const bool weights_are_aligned = IsAligned(args.weight, args.size);
+  Four weights[kHeld];
+  TANDEM_UNROLL
+  for (size_t p = 0; p < kHeld; ++p) {
+    if (first + p * step >= args.size) break;
+    weights[p] = LoadFour(args.weight, first + p * step, args.size, weights_are_aligned);
+  }
+  WaitForEarlierKernels();
+
   const bool is_aligned = IsAligned(x, args.size);
+  Four held[kHeld];
   float sum = 0;
-  for (size_t i = threadIdx.x * kFour; i < args.size; i += step) {
-    const Four four = LoadFour(x, i, args.size, is_aligned);
-    TANDEM_UNROLL
-    for (const float value : four.values) sum = __fmaf_rn(value, value, sum);
+  TANDEM_UNROLL
+  for (size_t p = 0; p < kHeld; ++p) {
+    if (first + p * step >= args.size) break;
+    held[p] = LoadFour(x, first + p * step, args.size, is_aligned);
+  }
+  TANDEM_UNROLL
+  for (size_t p = 0; p < kHeld; ++p) {
+    if (first + p * step >= args.size) break;
+    sum = AddSquares(held[p], sum);
+  }
+  for (size_t i = rest; i < args.size; i += step) {
+    sum = AddSquares(LoadFour(x, i, args.size, is_aligned), sum);
   }
   sum = BlockSum(sum, SharedMemory<float>());
   const float mean = __fdiv_rn(sum, static_cast<float>(args.size));
   const float scale = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, args.eps)));
-  for (size_t i = threadIdx.x * kFour; i < args.size; i += step) {
-    const Four four = LoadFour(x, i, args.size, is_aligned);
-    TANDEM_UNROLL
-    for (size_t j = 0; j < kFour; ++j) {
-      if (i + j >= args.size) break;
-      const float value = __fmul_rn(__fmul_rn(four.values[j], scale), args.weight[i + j]);
-      if (args.out_bf16.parts == nullptr) {
-        out[i + j] = value;
-      } else {
-        StoreBf16(args.out_bf16, blockIdx.x, i + j, value);
-      }
-    }
+
+  const size_t out_row =
+      args.out_rows == nullptr ? blockIdx.x : static_cast<size_t>(args.out_rows[blockIdx.x]);
+  const Output out = {args.out + out_row * args.out_stride + blockIdx.y * args.size, args.out_bf16,
+                      blockIdx.x, args.size};
+  TANDEM_UNROLL
+  for (size_t p = 0; p < kHeld; ++p) {
+    if (first + p * step >= args.size) break;
+    out.Write(first + p * step, held[p], scale, weights[p]);
+  }
+  for (size_t i = rest; i < args.size; i += step) {
+    out.Write(i, LoadFour(x, i, args.size, is_aligned), scale,
+              LoadFour(args.weight, i, args.size, weights_are_aligned));
   }
 }
 

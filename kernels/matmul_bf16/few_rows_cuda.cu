@@ -290,7 +290,8 @@ absl::Status LaunchFewRows(const Form& form, CudaStream stream) {
 }
 
 // Returns whether blocks of half fragments share the work more evenly among multiprocessors: with
-// whole ones, each would get few blocks, and some would get one more than others.
+// whole ones, each would get few blocks, and some would get one more than others. Each block reads
+// x, so that this pays for few rows alone.
 template <typename Form>
 bool WantsHalves(const Form& form) {
   constexpr size_t kFewBlocks = 400;  // about three for each multiprocessor of an H100
@@ -306,10 +307,7 @@ absl::Status FewRows(const Form& form, CudaStream stream) {
     return WantsHalves(form) ? LaunchFewRows<1, 4, 1, kParts, 8>(form, stream)
                              : LaunchFewRows<1, 8, 1, kParts, 4>(form, stream);
   }
-  if (rows <= 2 * kColumns) {
-    return WantsHalves(form) ? LaunchFewRows<1, 4, 2, kParts, 8>(form, stream)
-                             : LaunchFewRows<1, 8, 2, kParts, 4>(form, stream);
-  }
+  if (rows <= 2 * kColumns) return LaunchFewRows<1, 8, 2, kParts, 4>(form, stream);
   if (rows <= 4 * kColumns || kParts > 1) return LaunchFewRows<2, 8, 4, kParts, 3>(form, stream);
   return LaunchFewRows<2, 8, 8, 1, 3>(form, stream);
 }
