@@ -1096,6 +1096,17 @@ constexpr Flag kFlags[] = {
      .least = 1,
      .most = kMany,
      .help = "One connection carries at most this many calls at once."},
+    {.name = "--max-stream-calls",
+     .programs = kRouter,
+     .group = "Resources",
+     .kind = FlagKind::kInteger,
+     .value = "CALLS",
+     .fallback = "1024",
+     .least = 1,
+     .most = kMany,
+     .help =
+         "One stream of GenerateMany carries at most this many calls at once. A gateway puts at "
+         "most 1,024 on a stream."},
     {.name = "--max-message-bytes",
      .programs = kRouter,
      .group = "Resources",

@@ -71,9 +71,8 @@ void CompletionCall::Generate(size_t prompt) {
   // The router's log has one id for each prompt.
   std::string id = context_.id;
   if (request_.num_prompts() > 1) id += "-" + std::to_string(prompt);
-  const v1::GenerateRequest request = request_.Take(prompt, std::move(id));
-  streams_[prompt] =
-      router().Generate(reply_->executor(), request, context_.metadata, prompt, shared_from_this());
+  streams_[prompt] = router().Generate(reply_->executor(), request_.Take(prompt, std::move(id)),
+                                       context_.metadata, prompt, shared_from_this());
 }
 
 bool CompletionCall::Keep(size_t bytes) {

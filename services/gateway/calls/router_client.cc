@@ -6,18 +6,39 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
+#include "services/gateway/calls/own_stream.h"
+#include "services/gateway/calls/shared_call.h"
+
 namespace tandem::gateway {
 namespace {
 
 // Less than the default of the router's --max-streams.
 constexpr int kMaxStreamsOfChannel = 256;
 constexpr size_t kMaxChannels = 64;
+// The largest part of a stream that gRPC takes from the router before it is read.
+constexpr int kUnreadBytes = 64 << 10;
 constexpr std::chrono::seconds kInfoAge{5};
+// A shared stream takes calls for so long. Then another one begins, on a new connection if the
+// router ends old ones (its --max-connection-age).
+constexpr std::chrono::minutes kSharedAge{5};
+// The time from one try to open a shared stream to the next.
+constexpr std::chrono::seconds kSharedPause{1};
+
+// A message that the router finds too large (its --max-message-bytes) ends the stream that it came
+// on, with all calls.
+constexpr size_t kMaxSharedRequestBytes = 16 << 10;
+
+// Log-probabilities of a prompt come faster than a client may read them, and the router must wait.
+// Only the messages of a stream of its own can wait.
+bool MayShare(const v1::GenerateRequest& request) {
+  return !request.sampling_params().has_prompt_logprobs() &&
+         request.ByteSizeLong() <= kMaxSharedRequestBytes;
+}
 
 }  // namespace
 
 RouterClient::RouterClient(RouterAddress router)
-    : router_(std::move(router)), unary_stub_(NewStub()) {}
+    : router_(std::move(router)), unary_stub_(NewStub()), shared_stub_(NewStub()) {}
 
 std::unique_ptr<v1::Generation::Stub> RouterClient::NewStub() const {
   grpc::ChannelArguments arguments;
@@ -32,6 +53,9 @@ std::unique_ptr<v1::Generation::Stub> RouterClient::NewStub() const {
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   // gRPC would keep a copy of each call for retries, which only a policy of the service can want.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // gRPC would send a ping with almost every message to measure how much may be on its way.
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kUnreadBytes);
   // A router that was started again is found soon.
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   return v1::Generation::NewStub(
@@ -72,16 +96,61 @@ void RouterClient::Prepare(grpc::ClientContext* context, const CallMetadata& met
   if (!metadata.traceparent.empty()) context->AddMetadata("traceparent", metadata.traceparent);
 }
 
+std::shared_ptr<SharedStream> RouterClient::FindShared(const CallMetadata& metadata) {
+  const SharedStream::Clock::time_point now = SharedStream::Clock::now();
+  const std::lock_guard lock(mutex_);
+  if (is_ending_) return nullptr;
+  bool may_open = true;
+  for (const auto& stream : shared_) {
+    const auto age = now - stream->started_at();
+    if (age >= kSharedAge) {
+      stream->Retire();
+    } else if (stream->takes_calls()) {
+      return stream;
+    } else if (age < kSharedPause) {
+      may_open = false;  // it may have just failed
+    }
+  }
+  if (!may_open) return nullptr;
+  std::erase_if(shared_, [](const auto& stream) { return stream->has_ended(); });
+  const auto stream = shared_.emplace_back(std::make_shared<SharedStream>());
+  if (const std::string& token = TokenOf(metadata); !token.empty()) {
+    stream->context()->AddMetadata("authorization", "Bearer " + token);
+  }
+  stream->Start(*shared_stub_);
+  return nullptr;
+}
+
 std::shared_ptr<GenerateStream> RouterClient::Generate(const boost::asio::any_io_executor& strand,
-                                                       const v1::GenerateRequest& request,
+                                                       v1::GenerateRequest request,
                                                        const CallMetadata& metadata, size_t choice,
                                                        std::shared_ptr<StreamListener> listener) {
+  if (const auto shared = MayShare(request) ? FindShared(metadata) : nullptr) {
+    v1::GenerateManyRequest message;
+    message.mutable_generate()->Swap(&request);
+    message.set_tenant(metadata.tenant);
+    message.set_traceparent(metadata.traceparent);
+    const std::string& token = TokenOf(metadata);
+    if (!token.empty()) message.set_authorization("Bearer " + token);
+    auto call = std::make_shared<SharedCall>(strand, choice, listener);
+    if (shared->Begin(&message, call)) return call;
+    request.Swap(message.mutable_generate());  // the stream has just ended
+  }
   Channel* const channel = TakeChannel();
-  auto stream = std::make_shared<GenerateStream>(strand, choice, std::move(listener),
-                                                 [this, channel] { GiveBack(channel); });
+  auto stream = std::make_shared<OwnStream>(strand, choice, std::move(listener),
+                                            [this, channel] { GiveBack(channel); });
   Prepare(stream->context(), metadata);
   stream->Start(*channel->stub, request);
   return stream;
+}
+
+void RouterClient::Close() {
+  std::vector<std::shared_ptr<SharedStream>> streams;
+  {
+    const std::lock_guard lock(mutex_);
+    streams.swap(shared_);
+  }
+  for (const auto& stream : streams) stream->Close();
 }
 
 template <typename Request, typename Response>

@@ -16,6 +16,7 @@
 
 #include "services/gateway/calls/call_metadata.h"
 #include "services/gateway/calls/generate_stream.h"
+#include "services/gateway/calls/shared_stream.h"
 #include "services/gateway/calls/unary_call.h"
 #include "tandem/v1/generate.grpc.pb.h"
 
@@ -28,13 +29,18 @@ struct RouterAddress {
 };
 
 // Thread-safe. A router takes a limited number of calls over one connection (its --max-streams), so
-// the client opens another connection when all that it has are busy.
+// the client opens another connection when all that it has are busy. Calls share a stream once the
+// router has taken it. Before that, and if the router knows no such streams, each call has a stream
+// of its own.
 class RouterClient {
  public:
   explicit RouterClient(RouterAddress router);
+  ~RouterClient() { Close(); }
+  RouterClient(const RouterClient&) = delete;
+  RouterClient& operator=(const RouterClient&) = delete;
 
   std::shared_ptr<GenerateStream> Generate(const boost::asio::any_io_executor& strand,
-                                           const v1::GenerateRequest& request,
+                                           v1::GenerateRequest request,
                                            const CallMetadata& metadata, size_t choice,
                                            std::shared_ptr<StreamListener> listener);
 
@@ -56,6 +62,8 @@ class RouterClient {
 
   // This process ends: unary calls end soon, those that come later too.
   void CancelUnaryCalls();
+  // Ends the shared streams, and waits for it. Called when no call is under way.
+  void Close();
 
   static constexpr std::chrono::seconds kUnaryDeadline{30};
 
@@ -67,6 +75,9 @@ class RouterClient {
 
   Channel* TakeChannel();
   void GiveBack(Channel* channel);
+  // Returns a shared stream that takes calls, or null. Opens one if there is none. It shows the
+  // token of `metadata`.
+  std::shared_ptr<SharedStream> FindShared(const CallMetadata& metadata);
   std::unique_ptr<v1::Generation::Stub> NewStub() const;
   void Prepare(grpc::ClientContext* context, const CallMetadata& metadata) const;
   // The token that a call shows.
@@ -80,13 +91,15 @@ class RouterClient {
 
   const RouterAddress router_;
   const std::unique_ptr<v1::Generation::Stub> unary_stub_;
+  const std::unique_ptr<v1::Generation::Stub> shared_stub_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Channel>> channels_;  // guarded by mutex_
-  std::set<PendingCall*> unary_calls_;              // guarded by mutex_
-  bool is_ending_ = false;                          // guarded by mutex_
-  std::optional<v1::ServerInfo> info_;              // guarded by mutex_
-  std::string info_token_;                          // guarded by mutex_; the token that got info_
-  std::chrono::steady_clock::time_point info_at_;   // guarded by mutex_
+  std::vector<std::unique_ptr<Channel>> channels_;     // guarded by mutex_
+  std::vector<std::shared_ptr<SharedStream>> shared_;  // guarded by mutex_; the newest last
+  std::set<PendingCall*> unary_calls_;                 // guarded by mutex_
+  bool is_ending_ = false;                             // guarded by mutex_
+  std::optional<v1::ServerInfo> info_;                 // guarded by mutex_
+  std::string info_token_;                         // guarded by mutex_; the token that got info_
+  std::chrono::steady_clock::time_point info_at_;  // guarded by mutex_
 };
 
 }  // namespace tandem::gateway

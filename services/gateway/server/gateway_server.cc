@@ -189,6 +189,7 @@ absl::Status RunGateway(const GatewayOptions& options,
   std::thread second([&io] { io.run(); });
   io.run();
   second.join();
+  router.Close();
   return absl::OkStatus();
 }
 

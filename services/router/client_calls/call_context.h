@@ -22,6 +22,7 @@ namespace tandem {
 
 // Names of the methods for the gate.
 inline constexpr char kGenerateMethod[] = "/tandem.v1.Generation/Generate";
+inline constexpr char kGenerateManyMethod[] = "/tandem.v1.Generation/GenerateMany";
 inline constexpr char kTokenizeMethod[] = "/tandem.v1.Generation/Tokenize";
 inline constexpr char kDetokenizeMethod[] = "/tandem.v1.Generation/Detokenize";
 inline constexpr char kGetServerInfoMethod[] = "/tandem.v1.Generation/GetServerInfo";

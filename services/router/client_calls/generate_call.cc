@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "common/rpc/grpc_status.h"
+#include "common/security/call_interceptor.h"
+#include "services/router/client_calls/call_context.h"
 #include "services/router/client_calls/message_padding.h"
 
 namespace tandem {
@@ -12,7 +14,7 @@ void GenerateCall::WaitForClient(v1::Generation::AsyncService* service,
                                  grpc::ServerCompletionQueue* queue) {
   // gRPC gives this tag back only if the call opens.
   context_.AsyncNotifyWhenDone(done_.tag());
-  service->RequestGenerate(&context_, &request_, &writer_, queue, queue, open_.Begin());
+  service->RequestGenerate(&context_, &mutable_request(), &writer_, queue, queue, open_.Begin());
 }
 
 void GenerateCall::OnOpened(bool ok) {
@@ -20,6 +22,10 @@ void GenerateCall::OnOpened(bool ok) {
   opened_ = true;
   done_.Expect();
   owner_->OnOpened(*this);
+}
+
+absl::Status GenerateCall::Check(CallGate& gate) const {
+  return CheckCall(gate, kGenerateMethod, context_);
 }
 
 std::string GenerateCall::Metadata(const char* key) const {
@@ -36,7 +42,7 @@ bool GenerateCall::Write(v1::GenerateResponse response) {
   }
   std::string bytes = response.SerializeAsString();
   waiting_bytes_ += sizeof(std::string) + bytes.size();
-  if (waiting_bytes_ > buffer_bytes_) {
+  if (waiting_bytes_ > buffer_bytes()) {
     waiting_.clear();
     return false;
   }
@@ -71,7 +77,7 @@ void GenerateCall::WriteNext() {
 }
 
 void GenerateCall::Send(v1::GenerateResponse&& response) {
-  num_sent_tokens_ += response.token_ids_size();
+  CountSent(response);
   PadToMultiple(padding_bytes_, &response);
   writer_.Write(response, write_.Begin());
 }

@@ -5,8 +5,8 @@
 
 #include "common/log/trace_context.h"
 #include "common/monotonic_seconds.h"
-#include "common/security/call_interceptor.h"
 #include "common/status.h"
+#include "services/router/client_calls/generate_call.h"
 #include "services/router/fleet/fleet_drafters.h"
 
 namespace tandem {
@@ -34,11 +34,20 @@ void GenerateCalls::WaitForClient() {
   waiting->WaitForClient(context_.service, context_.queue);
 }
 
-void GenerateCalls::OnOpened(GenerateCall& call) {
-  ++num_open_;
+void GenerateCalls::Take(std::unique_ptr<ClientCall> call) {
+  ClientCall& taken = *call;
+  calls_.emplace(taken.id(), std::move(call));
+  Begin(taken);
+}
+
+void GenerateCalls::OnOpened(ClientCall& call) {
   WaitForClient();
-  if (const absl::Status status = CheckCall(*context_.gate, kGenerateMethod, call.context());
-      !status.ok()) {
+  Begin(call);
+}
+
+void GenerateCalls::Begin(ClientCall& call) {
+  ++num_open_;
+  if (const absl::Status status = call.Check(*context_.gate); !status.ok()) {
     return Finish(call, status, 0, 0);
   }
   if (context_.fleet->promised() == nullptr) {
@@ -60,7 +69,7 @@ void GenerateCalls::OnOpened(GenerateCall& call) {
   Validate(call, arrived_at);
 }
 
-void GenerateCalls::Validate(GenerateCall& call, double arrived_at) {
+void GenerateCalls::Validate(ClientCall& call, double arrived_at) {
   const size_t text_bytes =
       call.request().prompt().size() + call.request().speculation().prediction().text().size();
   if (text_bytes <= kMaxShortTextBytes && !IsLong(call.request().chat())) {
@@ -88,7 +97,7 @@ void GenerateCalls::OnValidated(CallId id, double arrived_at,
                                 absl::StatusOr<GenerationRequest> request) {
   const auto found = calls_.find(id);
   if (found == calls_.end() || found->second->finished()) return;
-  GenerateCall& call = *found->second;
+  ClientCall& call = *found->second;
   if (!request.ok()) {
     log_.Refused(call.request(), call.traceparent(), request.status());
     return Finish(call, request.status(), 0, 0);
@@ -112,7 +121,7 @@ void GenerateCalls::Write(WriteResponse write) {
   const Choices::Choice choice = choices_.Of(write.call);
   const auto found = calls_.find(choice.call);
   if (found == calls_.end()) return;
-  GenerateCall& call = *found->second;
+  ClientCall& call = *found->second;
   choices_.OnTokens(write.call, write.response.token_ids_size());
   write.response.set_index(static_cast<int32_t>(choice.index));
   // Before its first token, a choice has log-probabilities of its prompt.
@@ -141,7 +150,7 @@ void GenerateCalls::Finish(const FinishCall& finish) {
   const Choices::Choice choice = choices_.Of(finish.call);
   const auto found = calls_.find(choice.call);
   if (found == calls_.end()) return;
-  GenerateCall& call = *found->second;
+  ClientCall& call = *found->second;
   log_.Finished(finish.call, finish.status, finish.emitted_tokens, finish.slot, MonotonicSeconds());
   if (finish.status.ok() && !choices_.OnEnded(finish.call)) return;
   const int num_tokens =
@@ -150,7 +159,7 @@ void GenerateCalls::Finish(const FinishCall& finish) {
   Finish(call, finish.status, num_tokens, finish.retry_milliseconds);
 }
 
-int GenerateCalls::CancelChoices(const GenerateCall& call, CallId ended, const absl::Status& why) {
+int GenerateCalls::CancelChoices(const ClientCall& call, CallId ended, const absl::Status& why) {
   const double now = MonotonicSeconds();
   int num_tokens = 0;
   // The newest choice may wait for the slot of an older one, so it goes first.
@@ -162,18 +171,18 @@ int GenerateCalls::CancelChoices(const GenerateCall& call, CallId ended, const a
   return num_tokens;
 }
 
-void GenerateCalls::Finish(GenerateCall& call, const absl::Status& status, int emitted_tokens,
+void GenerateCalls::Finish(ClientCall& call, const absl::Status& status, int emitted_tokens,
                            int retry_milliseconds) {
   if (!call.finished()) metrics_->OnFinished(status.code());
   call.Finish(status, emitted_tokens, retry_milliseconds);
 }
 
-void GenerateCalls::OnCanceled(GenerateCall& call) {
+void GenerateCalls::OnCanceled(ClientCall& call) {
   metrics_->OnFinished(absl::StatusCode::kCancelled);
   CancelChoices(call, 0, absl::CancelledError("the client left, or its deadline passed"));
 }
 
-void GenerateCalls::OnClosed(GenerateCall& call, bool opened) {
+void GenerateCalls::OnClosed(ClientCall& call, bool opened) {
   if (opened) --num_open_;
   calls_.erase(call.id());
 }

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "services/router/client_calls/call_context.h"
 #include "services/router/client_calls/choices.h"
-#include "services/router/client_calls/generate_call.h"
+#include "services/router/client_calls/client_call.h"
 #include "services/router/engine/engine_command.h"
 #include "services/router/request/generation_request.h"
 #include "services/router/request/request_validator.h"
@@ -24,7 +24,7 @@ namespace tandem {
 
 // Takes calls, checks them, gives their requests to the fleet, and carries out the fleet's commands
 // about them. Everything runs on the thread that polls the completion queue.
-class GenerateCalls final : public GenerateCall::Owner {
+class GenerateCalls final : public ClientCall::Owner {
  public:
   struct Options {
     size_t buffer_bytes = 0;   // largest part of a stream that waits for its client to read
@@ -38,6 +38,9 @@ class GenerateCalls final : public GenerateCall::Owner {
 
   // Waits for the first client. Each client that comes begins the wait for the next client.
   void WaitForClient();
+  // Returns an id for a call of another kind, which Take gets next. The call counts as opened.
+  CallId NewId() { return ++last_call_; }
+  void Take(std::unique_ptr<ClientCall> call);
 
   // Carry out commands of the fleet. Commands for a call that is gone do nothing.
   void Write(WriteResponse write);
@@ -49,20 +52,22 @@ class GenerateCalls final : public GenerateCall::Owner {
   void Tick(double now) { log_.Tick(now); }
 
  private:
-  void OnOpened(GenerateCall& call) override;
-  void OnCanceled(GenerateCall& call) override;
-  void OnClosed(GenerateCall& call, bool opened) override;
+  void OnOpened(ClientCall& call) override;
+  void OnCanceled(ClientCall& call) override;
+  void OnClosed(ClientCall& call, bool opened) override;
 
+  // Refuses the call, or has its request checked.
+  void Begin(ClientCall& call);
   // Checks the request, in the background if its prompt is long.
-  void Validate(GenerateCall& call, double arrived_at);
+  void Validate(ClientCall& call, double arrived_at);
   void OnValidated(CallId id, double arrived_at, absl::StatusOr<GenerationRequest> request);
   // The fleet gets the next choice of a call, if its newest one has output and it wants more.
   void BeginNext(const Choices::Choice& newest);
   // Takes all choices of a call back from the fleet, except for one that has ended. Returns the
   // number of tokens that they have emitted.
-  int CancelChoices(const GenerateCall& call, CallId ended, const absl::Status& why);
+  int CancelChoices(const ClientCall& call, CallId ended, const absl::Status& why);
   // Ends a call without a line in the log.
-  void Finish(GenerateCall& call, const absl::Status& status, int emitted_tokens,
+  void Finish(ClientCall& call, const absl::Status& status, int emitted_tokens,
               int retry_milliseconds);
   // Returns the model that is served now. PRECOND: a verifier has attached.
   ServedModel Served() const;
@@ -73,7 +78,7 @@ class GenerateCalls final : public GenerateCall::Owner {
   RequestLog log_;
   Choices choices_;
   // One of the calls waits for a client.
-  std::unordered_map<CallId, std::unique_ptr<GenerateCall>> calls_;
+  std::unordered_map<CallId, std::unique_ptr<ClientCall>> calls_;
   size_t num_open_ = 0;
   CallId last_call_ = 0;
 };

@@ -28,8 +28,8 @@ constexpr size_t kMaxGrpcBytes = size_t{512} << 20;
 constexpr int kMaxGrpcThreads = 16;  // each stream of reflection holds one thread
 constexpr auto kShutdownGrace = std::chrono::seconds(1);
 
-const std::vector<std::string> kOwnMethods = {kGenerateMethod, kTokenizeMethod, kDetokenizeMethod,
-                                              kGetServerInfoMethod};
+const std::vector<std::string> kOwnMethods = {kGenerateMethod, kGenerateManyMethod, kTokenizeMethod,
+                                              kDetokenizeMethod, kGetServerInfoMethod};
 const std::vector<std::string> kAdminMethods = {
     kListDraftModelsMethod,     kLoadDraftModelMethod,   kPromoteDraftModelMethod,
     kRollBackDraftModelsMethod, kUnloadDraftModelMethod, kSwapHeadsMethod,

@@ -67,6 +67,7 @@ void BindFlags(FlagParser& parser, RouterOptions& options) {
   parser.Bind("--ngram-most", &options.engine.ngram.most_order);
   parser.Bind("--transport", &options.transport);
   parser.Bind("--max-streams", &options.max_streams);
+  parser.Bind("--max-stream-calls", &options.max_stream_calls);
   parser.Bind("--max-message-bytes", &options.max_message_bytes);
   parser.Bind("--stream-buffer-bytes", &options.stream_buffer_bytes);
   parser.Bind("--drafter-required-at-start", &options.drafter_required_at_start);

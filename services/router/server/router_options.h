@@ -35,7 +35,8 @@ struct RouterOptions {
   bool drafter_required_at_start = false;
   double drafter_wait_seconds = 0;  // longest time for which the line `ready` waits for a drafter
   int max_message_bytes = 0;
-  int max_streams = 0;  // largest number of concurrent calls of one connection
+  int max_streams = 0;       // largest number of concurrent calls of one connection
+  int max_stream_calls = 0;  // largest number of concurrent calls of one stream of GenerateMany
   // Largest part of a stream that waits for its client to read. With gRPC's own buffers and all
   // other state, a stream takes less than 256 KiB at the default.
   int stream_buffer_bytes = 0;

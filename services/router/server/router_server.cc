@@ -185,6 +185,13 @@ void RouterServer::Serve() {
                              .log_prompts = options_.log_prompts},
       &pages_.metrics());
   generate_calls_->WaitForClient();
+  many_streams_.emplace(
+      context,
+      ManyStreams::Options{.max_calls = static_cast<size_t>(options_.max_stream_calls),
+                           .buffer_bytes = static_cast<size_t>(options_.stream_buffer_bytes),
+                           .padding_bytes = static_cast<size_t>(options_.stream_padding_bytes)},
+      &*generate_calls_);
+  many_streams_->WaitForClient();
   unary_calls_.emplace(context, target_.tokenizer.get(), TANDEM_VERSION,
                        static_cast<size_t>(options_.max_message_bytes));
   unary_calls_->Serve();
@@ -227,6 +234,7 @@ absl::Status RouterServer::Run(const std::function<void(const std::string&)>& on
     // Lookups go on while the server drains, because its pods may be replaced during a long drain.
     pods_->Tick(now);
     ExecuteCommands();
+    many_streams_->Flush();
     UpdateReadiness(on_ready);
     AdvancePhase();
   }
@@ -353,6 +361,7 @@ void RouterServer::AdvancePhase() {
     pods_->Stop();
     fleet_.Stop(now);
     ExecuteCommands();
+    many_streams_->Finish(Unavailable("the server ends"));
     clients_->Shutdown([this] { OnShutDown(); });
   }
   if (phase_ == Phase::kClosing && clients_->is_shut_down() && workers_->quiet() &&

@@ -1,0 +1,188 @@
+#include "services/gateway/calls/shared_stream.h"
+
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "services/gateway/calls/router_call.h"
+
+namespace tandem::gateway {
+
+namespace asio = boost::asio;
+
+void SharedStream::Start(v1::Generation::Stub& stub) {
+  self_ = shared_from_this();
+  stub.async()->GenerateMany(&context_, this);
+  AddHold();  // writes come from outside the reactor
+  StartRead(&message_);
+  StartCall();
+}
+
+bool SharedStream::takes_calls() const {
+  const std::lock_guard lock(mutex_);
+  return state_ == State::kOpen && calls_.size() < kMaxCalls;
+}
+
+bool SharedStream::has_ended() const {
+  const std::lock_guard lock(mutex_);
+  return state_ == State::kEnded;
+}
+
+void SharedStream::OnReadInitialMetadataDone(bool ok) {
+  const std::lock_guard lock(mutex_);
+  if (ok && state_ == State::kOpening) state_ = State::kOpen;
+}
+
+bool SharedStream::Begin(v1::GenerateManyRequest* message,
+                         const std::shared_ptr<SharedCall>& call) {
+  bool writes = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::kOpen) return false;
+    const uint64_t number = ++last_call_;
+    call->SetStream(shared_from_this(), number);
+    calls_.emplace(number, call);
+    message->set_call(number);
+    writes = Put(std::move(*message));
+  }
+  if (writes) WriteNext();
+  return true;
+}
+
+void SharedStream::Cancel(uint64_t call) {
+  bool writes = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (calls_.erase(call) == 0 || !may_write()) return;
+    v1::GenerateManyRequest message;
+    message.set_call(call);
+    message.mutable_cancel();
+    writes = Put(std::move(message));
+  }
+  if (writes) WriteNext();
+  EndIfIdle();
+}
+
+void SharedStream::Retire() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::kOpening) context_.TryCancel();
+    if (state_ != State::kOpen) return;
+    state_ = State::kRetired;
+  }
+  EndIfIdle();
+}
+
+bool SharedStream::Put(v1::GenerateManyRequest message) {
+  outbox_.push_back(std::move(message));
+  if (std::exchange(is_writing_, true)) return false;
+  AddHold();  // the stream cannot be done before the write is
+  return true;
+}
+
+void SharedStream::WriteNext() {
+  const v1::GenerateManyRequest* next = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    next = &outbox_.front();
+  }
+  StartWrite(next);
+}
+
+void SharedStream::OnWriteDone(bool ok) {
+  bool is_over = false;
+  {
+    const std::lock_guard lock(mutex_);
+    outbox_.pop_front();
+    if (!ok) outbox_.clear();
+    is_over = outbox_.empty();
+    if (is_over) is_writing_ = false;
+  }
+  if (!is_over) return WriteNext();
+  EndIfIdle();
+  RemoveHold();
+}
+
+void SharedStream::EndIfIdle() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::kRetired || !calls_.empty() || is_writing_ || is_half_closed_) return;
+    is_half_closed_ = true;
+    AddHold();
+  }
+  StartWritesDone();
+  RemoveHold();
+}
+
+std::vector<SharedStream::Delivery> SharedStream::DeliveriesOf(
+    const v1::GenerateManyResponse& message) {
+  std::vector<Delivery> deliveries;
+  deliveries.reserve(static_cast<size_t>(message.events_size()));
+  const std::lock_guard lock(mutex_);
+  for (int i = 0; i < message.events_size(); ++i) {
+    const v1::CallEvent& event = message.events(i);
+    const auto found = calls_.find(event.call());
+    if (found == calls_.end()) continue;
+    deliveries.push_back({found->second, i});
+    if (event.has_end()) calls_.erase(found);
+  }
+  return deliveries;
+}
+
+template <typename Work>
+void SharedStream::RunInOrder(const SharedCall& call, Work work) {
+  if (!order_.has_value()) order_.emplace(call.io().get_executor());
+  asio::post(*order_, std::move(work));
+}
+
+void SharedStream::OnReadDone(bool ok) {
+  if (!ok) {
+    {
+      const std::lock_guard lock(mutex_);
+      state_ = State::kEnding;
+    }
+    return RemoveHold();
+  }
+  auto message = std::make_shared<v1::GenerateManyResponse>();
+  message->Swap(&message_);
+  std::vector<Delivery> deliveries = DeliveriesOf(*message);
+  if (!deliveries.empty()) {
+    const SharedCall& first = *deliveries.front().call;
+    RunInOrder(first, [message = std::move(message), deliveries = std::move(deliveries)] {
+      for (const Delivery& delivery : deliveries) {
+        asio::dispatch(delivery.call->strand(), [message, delivery] {
+          delivery.call->OnEvent(message->events(delivery.event));
+        });
+      }
+    });
+  }
+  EndIfIdle();
+  StartRead(&message_);
+}
+
+void SharedStream::OnDone(const grpc::Status& status) {
+  std::unordered_map<uint64_t, std::shared_ptr<SharedCall>> calls;
+  std::shared_ptr<SharedStream> self;
+  {
+    const std::lock_guard lock(mutex_);
+    calls.swap(calls_);
+    self.swap(self_);
+  }
+  for (const auto& [number, call] : calls) {
+    asio::post(call->strand(),
+               [call = call, end = EndOf(context_, status)] { call->OnStreamEnd(end); });
+  }
+  calls.clear();
+  const std::lock_guard lock(mutex_);
+  order_.reset();  // whoever waits may destroy the calls' threads
+  state_ = State::kEnded;
+  ended_.notify_all();
+}
+
+void SharedStream::Close() {
+  context_.TryCancel();
+  std::unique_lock lock(mutex_);
+  ended_.wait(lock, [this] { return state_ == State::kEnded; });
+}
+
+}  // namespace tandem::gateway

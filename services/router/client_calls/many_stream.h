@@ -1,0 +1,114 @@
+// The server's end of one GenerateMany stream.
+#ifndef TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_STREAM_H_
+#define TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_STREAM_H_
+
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/async_stream.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/rpc/call_lifetime.h"
+#include "services/router/client_calls/client_call.h"
+#include "services/router/client_calls/many_call.h"
+#include "tandem/v1/generate.grpc.pb.h"
+
+namespace tandem {
+
+// Waits for a client, then carries its calls. The events of all calls wait together until the owner
+// flushes them and the message before them is on its way. Everything runs on the thread that polls
+// the completion queue.
+class ManyStream final : public CallLifetime {
+ public:
+  class Owner {
+   public:
+    // Returns why the client may not have the stream, or OK.
+    virtual absl::Status OnOpened(ManyStream& stream) = 0;
+    // The client begins a call. The owner gives it to whoever takes calls.
+    virtual void OnCall(ManyStream& stream, v1::GenerateManyRequest begin) = 0;
+    // The stream has events to write. The owner calls Flush soon, so that one message takes all
+    // events of a round. Called once before each Flush.
+    virtual void OnEvents(ManyStream& stream) = 0;
+    // gRPC has released the stream. The owner may destroy it now, and not before. Its calls were
+    // closed before.
+    virtual void OnClosed(ManyStream& stream) = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  // The stream has at most `max_calls` calls at a time. `calls` owns them.
+  ManyStream(size_t max_calls, Owner* owner, ClientCall::Owner* calls)
+      : max_calls_(max_calls), owner_(owner), calls_owner_(calls) {}
+
+  void WaitForClient(v1::Generation::AsyncService* service, grpc::ServerCompletionQueue* queue);
+
+  const grpc::ServerContext& context() const { return context_; }
+  // Cancels the calls, and ends the stream after the events that were written. Does nothing before
+  // a client has come.
+  void Finish(const absl::Status& status);
+
+  void Flush();
+
+  // For the stream's calls.
+  void Add(ManyCall& call) { calls_.emplace(call.number(), &call); }
+  void Write(uint64_t call, v1::GenerateResponse response);
+  // Drops the responses of a call that were not sent yet.
+  void Drop(uint64_t call);
+  void End(uint64_t call, const v1::CallEnd& end);
+
+ private:
+  void OnOpened(bool ok);
+  void OnGreeted(bool ok);
+  void OnRead(bool ok);
+  void OnWritten(bool ok);
+  void OnFinished(bool ok);
+  void OnDone(bool ok);
+  void OnQuiet() override { owner_->OnClosed(*this); }
+
+  void Handle(v1::GenerateManyRequest& message);
+  void Refuse(uint64_t call, const absl::Status& status);
+  void Cancel(ManyCall& call);
+  // The client is gone, or the stream fails.
+  void CancelAll();
+  v1::CallEvent* NewEvent(uint64_t call);
+  void WriteNext();
+  // Tells the calls what is sent now. A call whose end is sent leaves the stream.
+  void NoteSent(const v1::GenerateManyResponse& message);
+  // Lets go of calls that have left. Called where no caller uses a call.
+  void CloseLeft();
+
+  const size_t max_calls_;
+  Owner* owner_;
+  ClientCall::Owner* calls_owner_;
+  grpc::ServerContext context_;
+  v1::GenerateManyRequest request_;
+  grpc::ServerAsyncReaderWriter<v1::GenerateManyResponse, v1::GenerateManyRequest> stream_{
+      &context_};
+  std::unordered_map<uint64_t, ManyCall*> calls_;  // by number; those whose end was not sent
+  std::vector<ManyCall*> left_;
+  std::deque<v1::GenerateManyResponse> waiting_;  // messages that were not sent
+  size_t last_bytes_ = 0;                         // of the last message in waiting_
+  std::optional<absl::Status> status_;            // of the stream that ends
+  bool reads_ = true;                             // the client may begin calls
+  bool opened_ = false;
+  bool waits_for_flush_ = false;
+  bool finishing_ = false;
+  Operation<ManyStream> open_{this, &ManyStream::OnOpened};
+  Operation<ManyStream> greet_{this, &ManyStream::OnGreeted};
+  Operation<ManyStream> read_{this, &ManyStream::OnRead};
+  Operation<ManyStream> write_{this, &ManyStream::OnWritten};
+  Operation<ManyStream> finish_{this, &ManyStream::OnFinished};
+  Operation<ManyStream> done_{this, &ManyStream::OnDone};
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_STREAM_H_
