@@ -152,29 +152,27 @@ def test_a_refusal_has_the_same_error_on_both_kinds_of_streams(relayed):
 def test_a_stream_that_breaks_ends_its_calls_and_another_one_follows(server, relayed):
     relay, gateway = relayed()
     share(relay, gateway)
-    ends = []
+    got = [b""] * 3
 
-    def listen():
+    def listen(i):
         with socket.create_connection((gateway.host, gateway.port)) as one:
             body = json.dumps({"prompt": PROMPT, "max_tokens": 900, "ignore_eos": True, "temperature": 0, "stream": True}).encode()
             one.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                         b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
-            got = b""
             while data := one.recv(65536):
-                got += data
-            ends.append(got)
+                got[i] += data
 
-    threads = [threading.Thread(target=listen) for _ in range(3)]
+    threads = [threading.Thread(target=listen, args=(i,)) for i in range(3)]
     for thread in threads:
         thread.start()
-    wait_until(lambda: server.info().load.num_running == 3, 20, "they run")
+    wait_until(lambda: all(b"data: " in text for text in got), 20, "each has a token")
     relay.running[0].cancel()
     for thread in threads:
         thread.join(20)
-    assert len(ends) == 3
-    for got in ends:
-        assert b'"finish_reason": "' not in got and b'"finish_reason":"' not in got and b"[DONE]" not in got
-        assert not got.endswith(b"0\r\n\r\n") and b'"error"' in got
+        assert not thread.is_alive(), "the connection ends"
+    for text in got:
+        assert b'"finish_reason":"' not in text and b"[DONE]" not in text
+        assert not text.endswith(b"0\r\n\r\n") and b'"error"' in text
     assert gateway.complete(prompt=PROMPT, max_tokens=3)["choices"][0]["finish_reason"] == "length"
     time.sleep(1.1)  # the pause between two tries
     before = relay.counts["generate"]
