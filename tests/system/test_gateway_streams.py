@@ -176,5 +176,5 @@ def test_a_stream_that_breaks_ends_its_calls_and_another_one_follows(server, rel
     assert gateway.complete(prompt=PROMPT, max_tokens=3)["choices"][0]["finish_reason"] == "length"
     time.sleep(1.1)  # the pause between two tries
     before = relay.counts["generate"]
-    wait_until(lambda: gateway.complete(prompt=PROMPT, max_tokens=1) and relay.counts["generate"] > before, 20, "calls share a stream again")
+    wait_until(lambda: gateway.complete(prompt=PROMPT, max_tokens=1) and relay.counts["generate"] > before, 20, "a call shares a stream")
     assert relay.counts["streams"] == 2

@@ -41,8 +41,8 @@ class SharedStream final
   // Whether the router has taken the stream, and the stream has room for a call.
   bool takes_calls() const;
   bool has_ended() const;
-  // Begins a call. `message` has everything but the number. Returns false, and leaves the message as
-  // it is, if the stream takes no calls.
+  // Begins a call. `message` has everything but the number. Returns false, and leaves the message
+  // as it is, if the stream takes no calls.
   bool Begin(v1::GenerateManyRequest* message, const std::shared_ptr<SharedCall>& call);
   // The call gets no more events.
   void Cancel(uint64_t call);

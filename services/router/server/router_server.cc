@@ -177,24 +177,21 @@ void RouterServer::Serve() {
                             .model = model_name(),
                             .tool_call_format = options_.tool_call_format,
                             .admin_address = pages_.address()};
-  generate_calls_.emplace(
+  const auto buffer_bytes = static_cast<size_t>(options_.stream_buffer_bytes);
+  const auto padding_bytes = static_cast<size_t>(options_.stream_padding_bytes);
+  calls_.emplace(
       context,
-      GenerateCalls::Options{.buffer_bytes = static_cast<size_t>(options_.stream_buffer_bytes),
-                             .padding_bytes = static_cast<size_t>(options_.stream_padding_bytes),
-                             .end_of_text_ids = target_.end_of_text_ids,
-                             .log_prompts = options_.log_prompts},
-      &pages_.metrics());
-  generate_calls_->WaitForClient();
-  many_streams_.emplace(
-      context,
-      ManyStreams::Options{.max_calls = static_cast<size_t>(options_.max_stream_calls),
-                           .buffer_bytes = static_cast<size_t>(options_.stream_buffer_bytes),
-                           .padding_bytes = static_cast<size_t>(options_.stream_padding_bytes)},
-      &*generate_calls_);
-  many_streams_->WaitForClient();
-  unary_calls_.emplace(context, target_.tokenizer.get(), TANDEM_VERSION,
-                       static_cast<size_t>(options_.max_message_bytes));
-  unary_calls_->Serve();
+      ClientCalls::Options{.generate = {.buffer_bytes = buffer_bytes,
+                                        .padding_bytes = padding_bytes,
+                                        .end_of_text_ids = target_.end_of_text_ids,
+                                        .log_prompts = options_.log_prompts},
+                           .many = {.max_calls = static_cast<size_t>(options_.max_stream_calls),
+                                    .buffer_bytes = buffer_bytes,
+                                    .padding_bytes = padding_bytes},
+                           .version = TANDEM_VERSION,
+                           .max_message_bytes = static_cast<size_t>(options_.max_message_bytes)},
+      target_.tokenizer.get(), &pages_.metrics());
+  calls_->Serve();
   const double now = MonotonicSeconds();
   announce_by_ = now + options_.drafter_wait_seconds;
   fleet_.Start(now);
@@ -226,7 +223,7 @@ absl::Status RouterServer::Run(const std::function<void(const std::string&)>& on
     if (status == grpc::CompletionQueue::SHUTDOWN) return exit_status_;
     if (status == grpc::CompletionQueue::GOT_EVENT) static_cast<AsyncTag*>(tag)->Proceed(ok);
     const double now = MonotonicSeconds();
-    generate_calls_->Tick(now);
+    calls_->generate().Tick(now);
     pages_.Refresh(fleet_, now);
     if (phase_ == Phase::kClosed) continue;
     // A server that closes opens no session, because nobody would close the session.
@@ -234,7 +231,7 @@ absl::Status RouterServer::Run(const std::function<void(const std::string&)>& on
     // Lookups go on while the server drains, because its pods may be replaced during a long drain.
     pods_->Tick(now);
     ExecuteCommands();
-    many_streams_->Flush();
+    calls_->Flush();
     UpdateReadiness(on_ready);
     AdvancePhase();
   }
@@ -286,8 +283,8 @@ void RouterServer::Execute(EngineCommand& command) {
           [this](SendToVerifier& send) { workers_->Send(send.session, std::move(send.command)); },
           [this](const SendPing& ping) { workers_->Ping(ping.worker, ping.session, ping.token); },
           [this](const SearchCorpus& search) { Search(search); },
-          [this](WriteResponse& write) { generate_calls_->Write(std::move(write)); },
-          [this](const FinishCall& finish) { generate_calls_->Finish(finish); },
+          [this](WriteResponse& write) { calls_->generate().Write(std::move(write)); },
+          [this](const FinishCall& finish) { calls_->generate().Finish(finish); },
           [this](const LogLine& line) {
             WriteToLog(line);
             if (line.level != LogLine::Level::kDebug) pages_.AddEvent(line, MonotonicSeconds());
@@ -356,12 +353,12 @@ void RouterServer::OnSignal(int number) {
 void RouterServer::AdvancePhase() {
   const double now = MonotonicSeconds();
   if (phase_ == Phase::kDraining &&
-      ((fleet_.idle() && generate_calls_->num_open() == 0) || now >= drain_until_)) {
+      ((fleet_.idle() && calls_->generate().num_open() == 0) || now >= drain_until_)) {
     phase_ = Phase::kClosing;
     pods_->Stop();
     fleet_.Stop(now);
     ExecuteCommands();
-    many_streams_->Finish(Unavailable("the server ends"));
+    calls_->EndStreams(Unavailable("the server ends"));
     clients_->Shutdown([this] { OnShutDown(); });
   }
   if (phase_ == Phase::kClosing && clients_->is_shut_down() && workers_->quiet() &&

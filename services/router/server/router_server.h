@@ -12,9 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/router/client_calls/background_work.h"
-#include "services/router/client_calls/generate_calls.h"
-#include "services/router/client_calls/many_streams.h"
-#include "services/router/client_calls/unary_calls.h"
+#include "services/router/client_calls/client_calls.h"
 #include "services/router/engine/engine_command.h"
 #include "services/router/fleet/fleet.h"
 #include "services/router/request/request_validator.h"
@@ -89,9 +87,7 @@ class RouterServer final : public WorkerStreams::Owner {
   std::optional<SignalWatcher> signals_;
   std::optional<BackgroundWork> background_;
   std::optional<CorpusSearch> corpus_;  // none: no --retrieval
-  std::optional<GenerateCalls> generate_calls_;
-  std::optional<ManyStreams> many_streams_;
-  std::optional<UnaryCalls> unary_calls_;
+  std::optional<ClientCalls> calls_;
 
   Phase phase_ = Phase::kServing;
   std::optional<double> announce_by_;  // until then, drafters are awaited; none: announced

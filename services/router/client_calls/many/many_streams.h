@@ -1,6 +1,6 @@
 // All GenerateMany streams of a router's clients.
-#ifndef TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_STREAMS_H_
-#define TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_STREAMS_H_
+#ifndef TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_MANY_STREAMS_H_
+#define TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_MANY_STREAMS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "services/router/client_calls/call_context.h"
 #include "services/router/client_calls/generate_calls.h"
-#include "services/router/client_calls/many_stream.h"
+#include "services/router/client_calls/many/many_stream.h"
 
 namespace tandem {
 
@@ -20,7 +20,7 @@ namespace tandem {
 class ManyStreams final : public ManyStream::Owner {
  public:
   struct Options {
-    size_t max_calls = 0;      // of one stream at a time
+    size_t max_calls = 0;      // largest number of one stream at a time
     size_t buffer_bytes = 0;   // largest part of a call's output that waits for the client to read
     size_t padding_bytes = 0;  // sizes of responses are multiples of this number; 0: any size
   };
@@ -52,4 +52,4 @@ class ManyStreams final : public ManyStream::Owner {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_STREAMS_H_
+#endif  // TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_MANY_STREAMS_H_

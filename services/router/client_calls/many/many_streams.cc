@@ -1,9 +1,9 @@
-#include "services/router/client_calls/many_streams.h"
+#include "services/router/client_calls/many/many_streams.h"
 
 #include <utility>
 
 #include "common/security/call_interceptor.h"
-#include "services/router/client_calls/many_call.h"
+#include "services/router/client_calls/many/many_call.h"
 
 namespace tandem {
 

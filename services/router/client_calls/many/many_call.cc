@@ -1,4 +1,4 @@
-#include "services/router/client_calls/many_call.h"
+#include "services/router/client_calls/many/many_call.h"
 
 #include <array>
 #include <string_view>
@@ -6,7 +6,7 @@
 
 #include "common/security/call_interceptor.h"
 #include "services/router/client_calls/call_context.h"
-#include "services/router/client_calls/many_stream.h"
+#include "services/router/client_calls/many/many_stream.h"
 #include "services/router/client_calls/message_padding.h"
 
 namespace tandem {

@@ -1,6 +1,6 @@
 // The server's end of one GenerateMany stream.
-#ifndef TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_STREAM_H_
-#define TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_STREAM_H_
+#ifndef TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_MANY_STREAM_H_
+#define TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_MANY_STREAM_H_
 
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/server_context.h>
@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "common/rpc/call_lifetime.h"
 #include "services/router/client_calls/client_call.h"
-#include "services/router/client_calls/many_call.h"
+#include "services/router/client_calls/many/many_call.h"
 #include "tandem/v1/generate.grpc.pb.h"
 
 namespace tandem {
@@ -95,10 +95,9 @@ class ManyStream final : public CallLifetime {
   std::unordered_map<uint64_t, ManyCall*> calls_;  // by number; those whose end was not sent
   std::vector<ManyCall*> left_;
   std::deque<v1::GenerateManyResponse> waiting_;  // messages that were not sent
-  size_t last_bytes_ = 0;                         // of the last message in waiting_
-  std::optional<absl::Status> status_;            // of the stream that ends
+  size_t last_bytes_ = 0;                         // size of the last message in waiting_
+  std::optional<absl::Status> status_;            // how the stream ends
   bool reads_ = true;                             // the client may begin calls
-  bool opened_ = false;
   bool waits_for_flush_ = false;
   bool finishing_ = false;
   Operation<ManyStream> open_{this, &ManyStream::OnOpened};
@@ -111,4 +110,4 @@ class ManyStream final : public CallLifetime {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_STREAM_H_
+#endif  // TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_MANY_STREAM_H_

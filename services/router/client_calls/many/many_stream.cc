@@ -1,4 +1,4 @@
-#include "services/router/client_calls/many_stream.h"
+#include "services/router/client_calls/many/many_stream.h"
 
 #include <algorithm>
 #include <string>
@@ -30,7 +30,6 @@ void ManyStream::WaitForClient(v1::Generation::AsyncService* service,
 
 void ManyStream::OnOpened(bool ok) {
   if (!ok) return CallLifetime::End();
-  opened_ = true;
   done_.Expect();
   if (const absl::Status status = owner_->OnOpened(*this); !status.ok()) return Finish(status);
   stream_.SendInitialMetadata(greet_.Begin());
@@ -99,7 +98,7 @@ void ManyStream::CancelAll() {
 }
 
 void ManyStream::Finish(const absl::Status& status) {
-  if (!opened_ || status_.has_value()) return;
+  if (open_.under_way() || status_.has_value()) return;
   status_ = status;
   CancelAll();
   WriteNext();

@@ -1,6 +1,6 @@
 // One call of a GenerateMany stream.
-#ifndef TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_CALL_H_
-#define TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_CALL_H_
+#ifndef TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_MANY_CALL_H_
+#define TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_MANY_CALL_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -40,10 +40,10 @@ class ManyCall final : public ClientCall {
   const std::string traceparent_;
   const std::string authorization_;
   ManyStream* const stream_;
-  size_t waiting_bytes_ = 0;  // of responses that were not sent
+  size_t waiting_bytes_ = 0;  // responses that were not sent
   bool finished_ = false;
 };
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_CALL_H_
+#endif  // TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MANY_MANY_CALL_H_
