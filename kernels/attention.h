@@ -119,6 +119,9 @@ struct DeviceKv {
   constexpr size_t ValueOffset() const { return num_kv_heads * kKeyBlock * head_size; }
 };
 
+// The most rows of a sequence that share the keys and values that are read.
+inline constexpr size_t kMostTileRows = 16;
+
 // The rows of a pass for all sequences. The rows of a sequence lie together: those of a chain, and
 // then those of a tree. A row sees the first prefix_lens[row] cache rows of its sequence, except
 // for the hidden ones, and then the path_lens[row] rows of its path, in path order. All arrays are
@@ -136,9 +139,9 @@ struct DeviceKv {
 //                                                earlier pass. Null if no row has a path
 //   tiles        [num_tiles + 1]            i32  rows [tiles[i], tiles[i + 1]) share the keys and
 //                                                values that are read: the prefix of the last one.
-//                                                A tile has at most 16 rows, all of one sequence.
-//                                                All rows are in tiles, so a single tile is not
-//                                                read
+//                                                A tile has at most kMostTileRows rows, all of one
+//                                                sequence. All rows are in tiles, so a single tile
+//                                                is not read
 struct DeviceRows {
   size_t rows = 0;
   const int32_t* page_tables = nullptr;

@@ -6,13 +6,6 @@
 #include "common/status.h"
 
 namespace tandem {
-namespace {
-
-// Largest number of rows in a tile. The rows of a tile belong to one sequence and share the keys
-// and values that attention reads.
-constexpr size_t kTileRows = 16;
-
-}  // namespace
 
 RowNumbers::RowNumbers(const Sizes& sizes) : sizes_(sizes) {
   const size_t rows = sizes.max_rows;
@@ -112,7 +105,7 @@ void RowNumbers::CutChunks(PassShape* shape) {
 size_t RowNumbers::NextTile(size_t row, size_t num_rows, AttentionChunk* chunk) const {
   const int32_t* const sequences = host_ + offsets_.sequences;
   size_t tile = 0;
-  while (row + tile < num_rows && tile < kTileRows && sequences[row + tile] == sequences[row]) {
+  while (row + tile < num_rows && tile < kMostTileRows && sequences[row + tile] == sequences[row]) {
     const int32_t visible =
         host_[offsets_.prefix_lens + row + tile] + host_[offsets_.path_lens + row + tile];
     const size_t blocks =
