@@ -26,7 +26,7 @@ struct AttentionChunk {
 // The set of a block's rows that want logits.
 class RowSet {
  public:
-  static constexpr size_t kMaxRows = 512;
+  static constexpr size_t kMaxRows = 2048;
 
   void Add(size_t row) { words_[row / 64] |= uint64_t{1} << (row % 64); }
   bool Has(size_t row) const { return ((words_[row / 64] >> (row % 64)) & 1) != 0; }
