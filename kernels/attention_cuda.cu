@@ -725,6 +725,8 @@ size_t AttentionSharedBytes(size_t head_size, DType dtype) {
   return std::max(bytes, matrix_attention::SharedBytes(head_size));
 }
 
+bool NeedsPartials(const DeviceAttentionArgs& args) { return !matrix_attention::Takes(args); }
+
 absl::Status Attention(const DeviceAttentionArgs& args, CudaStream stream) {
   if (args.rows.rows == 0) return absl::OkStatus();
   if (args.num_heads % args.kv.num_kv_heads != 0) {

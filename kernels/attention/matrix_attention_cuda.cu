@@ -579,9 +579,19 @@ Sharing SharingOf(const DeviceAttentionArgs& args) {
   return {static_cast<int>(warps), static_cast<int>(ceil(largest, warps * kPairsOfWarp))};
 }
 
-// Returns whether it should be faster to merge in registers than to write partials: an estimate in
-// nanoseconds, for an H200.
+// Returns the number of warps of each of `thread_blocks` thread blocks. If there are few, more warps
+// than those with pairs copy keys and values.
+int WarpsThatCopy(int warps, size_t thread_blocks) {
+  constexpr size_t kWanted = 528;  // warps of a GPU: four on each multiprocessor of an H200
+  constexpr int kMost = 4;
+  while (warps < kMost && thread_blocks * static_cast<size_t>(warps + 1) <= kWanted) ++warps;
+  return warps;
+}
+
+// Returns whether to merge in registers: if partials have no room, or if that should be faster. The
+// estimate is in nanoseconds, for an H200.
 bool ShouldMerge(const DeviceAttentionArgs& args, const Sharing& sharing) {
+  if (args.partial_values == nullptr) return true;
   constexpr double kOfBlock = 1100;    // one block after the other, with two thread blocks at once
   constexpr double kAtOnce = 264;      // on each multiprocessor
   constexpr double kOfSplit = 6000;    // the second kernel, and one block of positions
@@ -599,13 +609,14 @@ bool ShouldMerge(const DeviceAttentionArgs& args, const Sharing& sharing) {
 
 template <int kHead, bool kMerged>
 absl::Status Launch(const DeviceAttentionArgs& args, const Sharing& sharing, CudaStream stream) {
-  const LaunchShape shape = {
-      .grid = dim3(static_cast<unsigned>(args.kv.num_kv_heads) * sharing.parts,
-                   static_cast<unsigned>(args.rows.num_tiles),
-                   kMerged ? 1 : static_cast<unsigned>(args.max_blocks)),
-      .block = dim3(sharing.warps * kWarpSize),
-      .shared_bytes = SharedPieces<kHead>(kMerged, sharing.warps) * sizeof(uint4),
-      .starts_early = true};
+  const dim3 grid(static_cast<unsigned>(args.kv.num_kv_heads) * sharing.parts,
+                  static_cast<unsigned>(args.rows.num_tiles),
+                  kMerged ? 1 : static_cast<unsigned>(args.max_blocks));
+  const int warps = WarpsThatCopy(sharing.warps, size_t{grid.x} * grid.y * grid.z);
+  const LaunchShape shape = {.grid = grid,
+                             .block = dim3(warps * kWarpSize),
+                             .shared_bytes = SharedPieces<kHead>(kMerged, warps) * sizeof(uint4),
+                             .starts_early = true};
   auto* const kernel = AttendTile<kHead, kMerged>;
   if (shape.shared_bytes > size_t{48} << 10) {
     absl::Status status = AllowSharedMemory(kernel, shape.shared_bytes);

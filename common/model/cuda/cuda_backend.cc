@@ -179,7 +179,7 @@ absl::Status CudaBackend::Qkv(size_t layer) {
 }
 
 absl::Status CudaBackend::Attend(size_t layer) {
-  return layer_.Attend(weights_.layers[layer], kv_->Layer(layer), numbers_, shape_.chunks);
+  return layer_.Attend(weights_.layers[layer], kv_->Layer(layer), numbers_, shape_);
 }
 
 absl::Status CudaBackend::StoreFeatures(size_t layer) {
