@@ -579,8 +579,8 @@ Sharing SharingOf(const DeviceAttentionArgs& args) {
   return {static_cast<int>(warps), static_cast<int>(ceil(largest, warps * kPairsOfWarp))};
 }
 
-// Returns the number of warps of each of `thread_blocks` thread blocks. If there are few, more warps
-// than those with pairs copy keys and values.
+// Returns the number of warps of each of `thread_blocks` thread blocks. If there are few, warps
+// without pairs help to copy keys and values.
 int WarpsThatCopy(int warps, size_t thread_blocks) {
   constexpr size_t kWanted = 528;  // warps of a GPU: four on each multiprocessor of an H200
   constexpr int kMost = 4;

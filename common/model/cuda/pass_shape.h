@@ -49,7 +49,7 @@ class RowSet {
 struct PassShape {
   size_t rows = 0;
   std::vector<AttentionChunk> chunks;
-  // All rows as one chunk, for attention that needs no room. Only given if there are several chunks.
+  // All rows as one chunk, for attention that needs no room. Given if there are several chunks.
   AttentionChunk whole;
   RowSet wants_logits;
   size_t logits_row = 0;               // row at which the block's logits begin

@@ -8,7 +8,7 @@
 namespace tandem {
 namespace {
 
-// Returns the most rows of a tile. Large tiles read keys and values less often, and small tiles keep
+// Returns the most rows of a tile. Large tiles read keys and values less often, and small ones keep
 // more multiprocessors busy.
 size_t TileRows(size_t num_rows) {
   constexpr size_t kManyRows = 256;

@@ -98,8 +98,8 @@ class RowNumbers {
   void FillPath(const Sequence& sequence, size_t row, int32_t node, int32_t path_len);
   // Cuts the rows into tiles, and the tiles into chunks.
   void CutChunks(PassShape* shape);
-  // Returns the chunk that begins at row `first_row` and has as many tiles as `partial_rows` partial
-  // softmaxes allow. Writes its tiles, from entry *num_entries on.
+  // Returns the chunk that begins at row `first_row` and has as many tiles as `partial_rows`
+  // partial softmaxes allow. Writes its tiles, from entry *num_entries on.
   AttentionChunk CutChunk(size_t first_row, size_t num_rows, size_t partial_rows,
                           size_t* num_entries);
   // Returns the number of rows from `row` on that make the next tile of `chunk`. The rows belong to
