@@ -68,7 +68,8 @@ function(tandem_show_coverage_to_fuzzer)
   endif()
 endfunction()
 
-# For folders whose code mostly waits for sockets and for kernels. With sanitizers, the optimizer would take half of the compile time there.
+# For folders whose code mostly waits for sockets and for kernels, or is generated. With sanitizers, the optimizer would take half of the
+# compile time there.
 function(tandem_mostly_waits)
   if(TANDEM_SANITIZE)
     set_property(DIRECTORY APPEND PROPERTY COMPILE_OPTIONS -O0)

@@ -37,6 +37,18 @@ function(tandem_not_hot)
   if(TANDEM_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL Debug)
     set(level -O0)
   endif()
+  _tandem_level_without_coverage(${level} ${ARGN})
+endfunction()
+
+# tandem_targets_wait(target...): as tandem_mostly_waits, for targets that no fuzz target reaches.
+function(tandem_targets_wait)
+  if(TANDEM_SANITIZE)
+    _tandem_level_without_coverage(-O0 ${ARGN})
+  endif()
+endfunction()
+
+# Sets the level of the optimizer, and compiles without what shows libFuzzer the code that an input reaches.
+function(_tandem_level_without_coverage level)
   foreach(target ${ARGN})
     get_target_property(options ${target} COMPILE_OPTIONS)
     list(REMOVE_ITEM options ${TANDEM_COVERAGE_OPTION})

@@ -119,6 +119,9 @@ struct DeviceKv {
   constexpr size_t ValueOffset() const { return num_kv_heads * kKeyBlock * head_size; }
 };
 
+// The most rows of a sequence that share the keys and values that are read.
+inline constexpr size_t kMostTileRows = 32;
+
 // The rows of a pass for all sequences. The rows of a sequence lie together: those of a chain, and
 // then those of a tree. A row sees the first prefix_lens[row] cache rows of its sequence, except
 // for the hidden ones, and then the path_lens[row] rows of its path, in path order. All arrays are
@@ -136,9 +139,9 @@ struct DeviceKv {
 //                                                earlier pass. Null if no row has a path
 //   tiles        [num_tiles + 1]            i32  rows [tiles[i], tiles[i + 1]) share the keys and
 //                                                values that are read: the prefix of the last one.
-//                                                A tile has at most 16 rows, all of one sequence.
-//                                                All rows are in tiles, so a single tile is not
-//                                                read
+//                                                A tile has at most kMostTileRows rows, all of one
+//                                                sequence. All rows are in tiles, so a single tile
+//                                                is not read
 struct DeviceRows {
   size_t rows = 0;
   const int32_t* page_tables = nullptr;
@@ -189,7 +192,8 @@ absl::Status RopeAndStoreKv(const DeviceRopeAndStoreArgs& args, CudaStream strea
 //   max_blocks      at least the number of blocks of kKeyBlock positions that any row sees
 //   partial_values  [rows, num_heads, max_blocks, head_size]  f32, scratch
 //   partial_maxima  [rows, num_heads, max_blocks]             f32, scratch
-//   partial_sums    [rows, num_heads, max_blocks]             f32, scratch
+//   partial_sums    [rows, num_heads, max_blocks]             f32, scratch. All scratch may be null
+//                   unless NeedsPartials
 //   scale           factor of the scores: 1 / sqrt(head_size)
 // The bits of a row depend only on the row and on the rows that it sees, by position. A row of a
 // tree has the bits of the chain that consists of the row's path. INVALID_ARGUMENT: num_kv_heads
@@ -212,6 +216,9 @@ struct DeviceAttentionArgs {
 };
 
 absl::Status Attention(const DeviceAttentionArgs& args, CudaStream stream);
+
+// Returns whether this attention needs room for partial softmaxes. It depends only on the model.
+bool NeedsPartials(const DeviceAttentionArgs& args);
 
 // Bytes of dynamic shared memory that a thread block of this kernel takes with a cache of this type
 // (attention_cuda.cu). Devices differ in how much they have, so the loader of a model compares

@@ -22,6 +22,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/attention.h"
+#include "kernels/attention/matrix_attention.h"
+#include "kernels/attention/merge.cuh"
 #include "kernels/device/async_copy.cuh"
 #include "kernels/device/bf16_rows.cuh"
 #include "kernels/device/device_code.cuh"
@@ -628,15 +630,12 @@ __global__ void __launch_bounds__(kMergeThreads) MergeBlocks(DeviceAttentionArgs
       if (begin + i >= num_blocks) break;
       float value[kDims];
       pieces[i].Widen(value);
-      const float both = fmaxf(largest, maxima[i]);
-      const float keep = expf(largest - both);
-      const float take = expf(maxima[i] - both);
+      const MergeFactors factors = RaiseLargest(maxima[i], &largest);
       const bool is_first = begin + i == 0;
-      largest = both;
-      sum = is_first ? sums[i] : __fmaf_rn(sum, keep, __fmul_rn(sums[i], take));
+      sum = MergeSums(sum, sums[i], factors, is_first);
       TANDEM_UNROLL
       for (int j = 0; j < kDims; ++j) {
-        weighted[j] = is_first ? value[j] : __fmaf_rn(weighted[j], keep, __fmul_rn(value[j], take));
+        weighted[j] = MergeSums(weighted[j], value[j], factors, is_first);
       }
     }
     begin += kAhead;
@@ -651,6 +650,15 @@ __global__ void __launch_bounds__(kMergeThreads) MergeBlocks(DeviceAttentionArgs
       args.out[row * args.out_stride + element + j] = merged;
     }
   }
+}
+
+size_t SharedBytes(size_t head_size, DType dtype) {
+  const int slots = SlotsOf(head_size, dtype);
+  const auto size = static_cast<int>(head_size);
+  const auto elements =
+      static_cast<size_t>(KeyStride(slots, size, SizeOf(dtype)) + Stride(slots, size));
+  return kKeyBlock * elements * SizeOf(dtype) +
+         static_cast<size_t>(kWarps * WarpFloats(slots, size)) * sizeof(float);
 }
 
 // Returns the number of blocks of threads that share the pairs of a tile. Where there are few
@@ -688,7 +696,7 @@ absl::Status Attend(const DeviceAttentionArgs& args, CudaStream stream) {
                                           static_cast<unsigned>(args.rows.num_tiles),
                                           static_cast<unsigned>(args.max_blocks)),
                              .block = dim3(kThreads),
-                             .shared_bytes = AttentionSharedBytes(head_size, kType),
+                             .shared_bytes = SharedBytes(head_size, kType),
                              .starts_early = true};
   if (shape.shared_bytes > size_t{48} << 10) {
     absl::Status status = AllowSharedMemory(kernel, shape.shared_bytes);
@@ -712,13 +720,12 @@ absl::Status Merge(const DeviceAttentionArgs& args, CudaStream stream) {
 }  // namespace
 
 size_t AttentionSharedBytes(size_t head_size, DType dtype) {
-  const int slots = SlotsOf(head_size, dtype);
-  const auto size = static_cast<int>(head_size);
-  const auto elements =
-      static_cast<size_t>(KeyStride(slots, size, SizeOf(dtype)) + Stride(slots, size));
-  return kKeyBlock * elements * SizeOf(dtype) +
-         static_cast<size_t>(kWarps * WarpFloats(slots, size)) * sizeof(float);
+  const size_t bytes = SharedBytes(head_size, dtype);
+  if (!matrix_attention::HasHeads(head_size, dtype)) return bytes;
+  return std::max(bytes, matrix_attention::SharedBytes(head_size));
 }
+
+bool NeedsPartials(const DeviceAttentionArgs& args) { return !matrix_attention::Takes(args); }
 
 absl::Status Attention(const DeviceAttentionArgs& args, CudaStream stream) {
   if (args.rows.rows == 0) return absl::OkStatus();
@@ -726,9 +733,13 @@ absl::Status Attention(const DeviceAttentionArgs& args, CudaStream stream) {
     return absl::InvalidArgumentError(absl::StrCat("Attention: ", args.num_heads, " heads for ",
                                                    args.kv.num_kv_heads, " KV heads"));
   }
-  absl::Status status = WithType(
-      args.kv.dtype, [&](auto type) { return Attend<decltype(type)::value>(args, stream); });
-  if (!status.ok()) return status;
+  bool has_partials = true;
+  absl::Status status = matrix_attention::Takes(args)
+                            ? matrix_attention::Attend(args, stream, &has_partials)
+                            : WithType(args.kv.dtype, [&](auto type) {
+                                return Attend<decltype(type)::value>(args, stream);
+                              });
+  if (!status.ok() || !has_partials) return status;
   return Merge(args, stream);
 }
 

@@ -11,6 +11,8 @@ namespace tandem {
 namespace {
 
 std::atomic<int> capability = 0;
+std::atomic<int> num_multiprocessors = 40;
+std::atomic<size_t> max_shared_bytes = size_t{99} << 10;
 
 std::string Version(int number) { return absl::StrCat(number / 1000, ".", number % 1000 / 10); }
 
@@ -58,6 +60,8 @@ absl::StatusOr<DeviceInfo> UseDevice(int index) {
   info.memory_bytes = properties.totalGlobalMem;
   info.max_shared_bytes = properties.sharedMemPerBlockOptin;
   capability = info.capability;
+  num_multiprocessors = info.num_multiprocessors;
+  max_shared_bytes = info.max_shared_bytes;
   if (info.capability < kOldestCapability) {
     return absl::FailedPreconditionError(absl::StrCat(
         info.name, " has compute capability ", properties.major, ".", properties.minor,
@@ -80,5 +84,9 @@ bool IsDeviceLost(int index) {
 }
 
 int DeviceCapability() { return capability; }
+
+BlockLimits DeviceBlockLimits() {
+  return {.num_multiprocessors = num_multiprocessors, .max_shared_bytes = max_shared_bytes};
+}
 
 }  // namespace tandem

@@ -33,6 +33,14 @@ absl::StatusOr<DeviceInfo> UseDevice(int index);
 // Returns the capability of the GPU that UseDevice has taken; 0: none.
 int DeviceCapability();
 
+// What the GPU that UseDevice has taken offers to thread blocks.
+struct BlockLimits {
+  int num_multiprocessors = 0;
+  size_t max_shared_bytes = 0;  // dynamic shared memory that a thread block may ask for
+};
+// Returns the limits of a small GPU before UseDevice has taken one.
+BlockLimits DeviceBlockLimits();
+
 // Makes `index`, which UseDevice has taken, the current device of the calling thread. Each thread
 // has a current device and may enqueue work only on that device's streams. The call is cheap.
 absl::Status SelectDevice(int index);

@@ -31,6 +31,46 @@ __device__ inline void MultiplyFragments(const uint32_t (&a)[4], const uint32_t 
 #endif
 }
 
+// Loads four matrices M [8, 8] of BF16 from shared memory: ldmatrix.sync.m8n8.x4 (PTX ISA 6.5,
+// "Warp-level matrix load instruction: ldmatrix"; compute capability 7.5). All lanes of a warp take
+// part. Lane 8 i + r says where row r of matrix i begins; a row is 16 bytes, 16-byte aligned. Of
+// matrix i, lane 4 g + t gets in words[i]:
+//   M[g][2t, 2t+1]                          kTransposed == false
+//   M[2t][g] and M[2t+1][g]                 kTransposed == true
+// The first value is in the lower half.
+template <bool kTransposed>
+__device__ inline void LoadMatrices(const void* shared_row, uint32_t (&words)[4]) {
+#ifdef TANDEM_SIMT
+  simt::LoadMatrices(shared_row, kTransposed, words);
+#else
+  const auto from = static_cast<unsigned>(__cvta_generic_to_shared(shared_row));
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(from)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(from)
+                 : "memory");
+  }
+#endif
+}
+
+// Rounds two values to BF16, ties to even: cvt.rn.bf16x2.f32 (PTX ISA 7.0, compute capability 8.0).
+// The first one is in the lower half of the word. Which NaN a NaN becomes is open.
+__device__ inline uint32_t PackBf16(float first, float second) {
+#ifdef TANDEM_SIMT
+  return Weight<DType::kBF16>::Narrow(first) |
+         static_cast<uint32_t>(Weight<DType::kBF16>::Narrow(second)) << 16;
+#else
+  uint32_t word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  return word;
+#endif
+}
+
 }  // namespace tandem
 
 #endif  // TANDEM_KERNELS_DEVICE_MATRIX_UNITS_CUH_

@@ -56,6 +56,21 @@ struct WeightWords {
   uint4 low, high;
 };
 
+// Returns 0 in a way that the compiler cannot see.
+__device__ inline unsigned HiddenZero(const MatMulArgs& args) {
+  return static_cast<unsigned>(args.rows >> 63);
+}
+// Returns the same words. The matrix units take four registers side by side, with words of both
+// features. A read of 16 bytes fills four registers with words of one feature. The compiler would
+// move them before each product, and moves these once.
+__device__ inline WeightWords InNewRegisters(const WeightWords& words, unsigned hidden_zero) {
+  const auto renew = [hidden_zero](const uint4& from) {
+    return make_uint4(from.x ^ hidden_zero, from.y ^ hidden_zero, from.z ^ hidden_zero,
+                      from.w ^ hidden_zero);
+  };
+  return {renew(words.low), renew(words.high)};
+}
+
 // Adds the products of one half of a chunk to a fragment's sums. No other function sums products.
 //   values  [kParts]  a lane's values of one row of x
 template <int kParts>

@@ -52,7 +52,7 @@ absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
   // turn PTX into different code. For the capabilities that the build compiles for, the machine
   // code comes from the build.
   loaded.numerics_id =
-      absl::StrCat("cuda/", capability, "/3", model->rounds_activations() ? "+BF16" : "");
+      absl::StrCat("cuda/", capability, "/4", model->rounds_activations() ? "+BF16" : "");
   loaded.uuid = device.uuid;
   const CudaModel* const owner = model.get();
   loaded.create_ring_rows = [owner](const RingGeometry& geometry,

@@ -26,7 +26,8 @@ using ::testing::HasSubstr;
 
 class ModelCudaTest : public ::testing::Test {
  protected:
-  static constexpr size_t kContext = CudaModel::kMaxBlockRows + 128;
+  static constexpr size_t kBlockRows = 512;  // passes are cut
+  static constexpr size_t kContext = kBlockRows + 128;
 
   void SetUp() override {
     if (const std::string why = testing::WhyNoDevice(); !why.empty()) GTEST_SKIP() << why;
@@ -52,7 +53,8 @@ class ModelCudaTest : public ::testing::Test {
     cpu_ = *LanguageModel::Load(folder_.path(), &threads_);
     cpu_pages_ = *KvPagePool::Create(cpu_->description(),
                                      4 * HostKvMemory::Bytes(cpu_->description(), kContext));
-    cuda_ = *CudaModel::Load(folder_.path(), {.max_slots = 4, .spoil_freed_rows = true});
+    cuda_ = *CudaModel::Load(
+        folder_.path(), {.max_slots = 4, .max_block_rows = kBlockRows, .spoil_freed_rows = true});
     cuda_pages_ = *cuda_->TakePages();
   }
 
@@ -95,7 +97,7 @@ class ModelCudaTest : public ::testing::Test {
 TEST_F(ModelCudaTest, BlocksOfRowsGiveTheLogitsOfTheCpuWithAndWithoutHeadNorms) {
   // A tree lies between two prompts, and the first prompt is longer than a block. It wants more
   // rows of logits than a block has, so blocks are shorter. The last block has rows of all three.
-  const std::vector<int32_t> ids = Tokens(CudaModel::kMaxBlockRows + 44, 1);
+  const std::vector<int32_t> ids = Tokens(kBlockRows + 44, 1);
   const std::vector<int32_t> tree = Tokens(5, 2);
   const std::vector<int32_t> parents = {-1, 0, 0, 2, 1};
   const std::vector<int32_t> other = Tokens(40, 3);
@@ -144,7 +146,7 @@ TEST_F(ModelCudaTest, APassOfAPromptChainsAndTreesHasTheBitsOfEachAlone) {
     size_t num_cached = 0;
     size_t num_logits = 0;
   };
-  const std::vector<Part> parts = {{Tokens(CudaModel::kMaxBlockRows - 56, 1), {}, 0, 20},
+  const std::vector<Part> parts = {{Tokens(kBlockRows - 56, 1), {}, 0, 20},
                                    {Tokens(7, 2), {}, 61, 7},
                                    {Tokens(3 + large.size(), 3), large, 62, 1 + large.size()},
                                    {Tokens(5, 4), small, 1, 5}};
@@ -190,6 +192,28 @@ TEST_F(ModelCudaTest, APassOfAPromptChainsAndTreesHasTheBitsOfEachAlone) {
     const auto chain =
         Forward({{.cache = &cache, .token_ids = path, .parents = {}, .num_logits = 1}});
     EXPECT_EQ(chain[0], together[20 + 7 + 1 + node]) << "node " << node;
+  }
+}
+
+TEST_F(ModelCudaTest, LargeBlocksOfRowsHaveTheBitsOfSmallOnes) {
+  constexpr size_t kRows = CudaBackend::kMaxBlockRows + 60;
+  testing::RandomModelSpec spec = Spec();
+  spec.num_layers = 1;
+  spec.max_position_embeddings = kRows;
+  spec.dtype = DType::kBF16;
+  testing::WriteRandomModel(folder_.path(), spec);
+  const std::vector<int32_t> ids = Tokens(kRows, 9);
+  std::vector<std::vector<float>> want;
+  for (const size_t block_rows : {size_t{64}, kBlockRows, CudaBackend::kMaxBlockRows}) {
+    cuda_pages_.reset();
+    cuda_ = *CudaModel::Load(
+        folder_.path(), {.max_slots = 1, .max_block_rows = block_rows, .exact_activations = false});
+    cuda_pages_ = *cuda_->TakePages();
+    KvCache cache(cuda_pages_.get(), kRows);
+    const auto got =
+        Forward({{.cache = &cache, .token_ids = ids, .parents = {}, .num_logits = 80}});
+    if (want.empty()) want = got;
+    EXPECT_EQ(got, want) << block_rows;
   }
 }
 

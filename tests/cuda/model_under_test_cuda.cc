@@ -50,6 +50,7 @@ std::vector<PathSetting> PathSettings() {
     spec.intermediate_size = 8;
     spec.dtype = DType::kBF16;
     WriteRandomModel(exact, spec);
+    spec.head_size = 64;  // Attention takes the matrix units.
     WriteRandomModel(rounded, spec);
   }
   std::vector<PathSetting> settings = {{"rounded", rounded.c_str(), 140, 1}};

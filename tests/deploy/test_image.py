@@ -154,8 +154,13 @@ def test_a_gateway_beside_it_speaks_http(start):
     wait_until(gateway.is_healthy, 60, "healthy\n" + gateway.logs())
     status, models = get(gateway, 8000, "/v1/models")
     assert status == 200 and json.loads(models)["data"][0]["id"]
-    status, text = get(gateway, 9467, "/metrics")
-    assert status == 200 and re.search(r"^tandem_http_requests_total\{", text, re.MULTILINE)
+
+    def is_counted():  # after the answer is written
+        status, text = get(gateway, 9467, "/metrics")
+        assert status == 200
+        return re.search(r'^tandem_http_requests_total\{path="/v1/models",status="200"\} 1\b', text, re.MULTILINE)
+
+    wait_until(is_counted, 20, "the request is counted")
     assert server.stop() == 0
     assert not gateway.is_healthy()
     assert gateway.stop() == 0

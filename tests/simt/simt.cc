@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iterator>
 #include <numeric>
 #include <span>
@@ -400,6 +401,35 @@ void MultiplyForLane(const uint64_t* all, unsigned lane) {
   }
 }
 
+// What a lane brings to a load of matrices.
+struct MatrixLoad {
+  const void* row;
+  bool transposed;
+  uint32_t* words;
+};
+
+// Gives one lane its values of four matrices.
+//   all  [32]  a pointer to the MatrixLoad of each lane
+void LoadForLane(const uint64_t* all, unsigned lane) {
+  const auto brought = [&](unsigned other) {
+    return reinterpret_cast<const MatrixLoad*>(static_cast<uintptr_t>(all[other]));
+  };
+  const MatrixLoad& mine = *brought(lane);
+  const unsigned g = lane / 4;
+  const unsigned t = lane % 4;
+  for (unsigned matrix = 0; matrix < 4; ++matrix) {
+    const auto at = [&](unsigned row, unsigned column) {
+      uint16_t value = 0;
+      std::memcpy(&value,
+                  static_cast<const char*>(brought(matrix * 8 + row)->row) + 2 * size_t{column}, 2);
+      return uint32_t{value};
+    };
+    const uint32_t low = mine.transposed ? at(2 * t, g) : at(g, 2 * t);
+    const uint32_t high = mine.transposed ? at(2 * t + 1, g) : at(g, 2 * t + 1);
+    mine.words[matrix] = low | high << 16;
+  }
+}
+
 }  // namespace
 
 thread_local constinit const Place* place = nullptr;
@@ -445,6 +475,14 @@ void MultiplyFragments(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d
   Fragments mine{a, b, d};
   Combine(reinterpret_cast<uintptr_t>(&mine), [](uint64_t* all) {
     for (unsigned lane = 0; lane < kWarpSize; ++lane) MultiplyForLane(all, lane);
+  });
+}
+
+void LoadMatrices(const void* row, bool transposed, uint32_t (&words)[4]) {
+  if (reinterpret_cast<uintptr_t>(row) % 16 != 0) Fail("a row of a matrix is not aligned");
+  MatrixLoad mine{row, transposed, words};
+  Combine(reinterpret_cast<uintptr_t>(&mine), [](uint64_t* all) {
+    for (unsigned lane = 0; lane < kWarpSize; ++lane) LoadForLane(all, lane);
   });
 }
 

@@ -107,6 +107,9 @@ T Butterfly(T value, const Function& /*combine*/) {
 // in double and rounded once. This order differs from that of every GPU, and is always the same.
 void MultiplyFragments(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d)[4]);
 
+// Does what ldmatrix.sync.m8n8.x4 does for a whole warp (kernels/device/matrix_units.cuh).
+void LoadMatrices(const void* row, bool transposed, uint32_t (&words)[4]);
+
 // Copies that go on while the thread does other work (kernels/device/async_copy.cuh). A block does
 // all of them as late as a GPU may, when the thread waits for their group, or all of them at once.
 // The seed decides. A kernel that reads before it waits sees what was there before, and one that

@@ -279,6 +279,33 @@ TEST_F(SimtTest, AWarpMultipliesMatrices) {
   EXPECT_EQ(d, want);
 }
 
+// Writes the words that each lane gets of four matrices, whose rows are in shared memory.
+void LoadFourMatrices(bool transposed, uint32_t* words) {
+  auto* const shared = static_cast<uint16_t*>(simt::SharedMemory());
+  const unsigned lane = threadIdx.x;
+  for (unsigned i = 0; i < 8; ++i) shared[lane * 8 + i] = static_cast<uint16_t>(lane * 8 + i);
+  __syncwarp();
+  uint32_t mine[4];
+  simt::LoadMatrices(shared + lane * 8, transposed, mine);
+  for (unsigned i = 0; i < 4; ++i) words[lane * 4 + i] = mine[i];
+}
+
+TEST_F(SimtTest, AWarpLoadsMatrices) {
+  for (const bool transposed : {false, true}) {
+    std::vector<uint32_t> words(32 * 4);
+    Run(LoadFourMatrices, 1, 32, 32 * 16, transposed, words.data());
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+      for (uint32_t matrix = 0; matrix < 4; ++matrix) {
+        const uint32_t g = lane / 4;
+        const uint32_t t = lane % 4;
+        const uint32_t first = matrix * 64 + (transposed ? 2 * t * 8 + g : g * 8 + 2 * t);
+        const uint32_t second = first + (transposed ? 8 : 1);
+        EXPECT_EQ(words[lane * 4 + matrix], first | second << 16) << lane;
+      }
+    }
+  }
+}
+
 // Writes what shared memory holds before and after each wait.
 void CopyInGroups(const float* from, float* seen) {
   auto* const shared = static_cast<float*>(simt::SharedMemory());

@@ -364,10 +364,12 @@ def gateways_admin(server):
 
 
 def test_names_in_rules_are_scraped(server, completions, gateways_admin):
-    scraped = set()
-    for address in [*harness.admin_addresses(server).values(), gateways_admin]:
-        for name, _ in series(get(f"http://{address}/metrics")):
-            scraped.add(name)
+    def names(address):
+        return {name for name, _ in series(get(f"http://{address}/metrics"))}
+
+    # The gateway counts a request after the last byte of its answer has been written, because only then the status is certain.
+    harness.wait_until(lambda: "tandem_http_requests_total" in names(gateways_admin), 30, "the gateway's request is counted")
+    scraped = set().union(*map(names, [*harness.admin_addresses(server).values(), gateways_admin]))
     for path in [DEPLOY_DIR / "prometheus" / "alerts.yml", *sorted((DEPLOY_DIR / "grafana").glob("*.json"))]:
         text = re.sub(r"^ *(summary|description): .*$", "", path.read_text(), flags=re.MULTILINE)
         for name in set(re.findall(r"\btandem_\w+", text)):

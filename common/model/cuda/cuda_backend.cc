@@ -15,10 +15,10 @@ namespace {
 constexpr size_t kPartialBytes = size_t{128} << 20;
 
 // Returns the ends of the blocks of a pass. Any item may be cut anywhere.
-std::vector<size_t> CutBlocks(const ForwardPlan& plan) {
+std::vector<size_t> CutBlocks(const ForwardPlan& plan, size_t max_rows) {
   std::vector<size_t> ends;
   for (size_t begin = 0; begin < plan.rows();) {
-    size_t end = std::min(begin + CudaBackend::kMaxBlockRows, plan.rows());
+    size_t end = std::min(begin + max_rows, plan.rows());
     if (plan.NumLogits(begin, end) > CudaBackend::kMaxLogitsRows) {
       end = begin + CudaBackend::kMaxLogitsRows;
     }
@@ -46,7 +46,7 @@ CudaBackend::CudaBackend(const ModelDescription* model, const CudaWeights* weigh
       weights_(*weights),
       options_(options),
       logits_stride_((model->vocabulary_size + 3) / 4 * 4),
-      layer_(model, {.max_rows = kMaxBlockRows,
+      layer_(model, {.max_rows = options.max_block_rows,
                      .max_context = options.max_context,
                      .exact_activations = options.exact_activations,
                      .keeps_rows = true,
@@ -91,7 +91,7 @@ absl::StatusOr<std::vector<size_t>> CudaBackend::BeginPass(const ForwardPlan& pl
                                         " rows of logits, at most ", kMaxLogitsRows));
   }
   plan_ = &plan;
-  std::vector<size_t> ends = CutBlocks(plan);
+  std::vector<size_t> ends = CutBlocks(plan, options_.max_block_rows);
   num_blocks_ = ends.size();
   return ends;
 }
@@ -179,7 +179,7 @@ absl::Status CudaBackend::Qkv(size_t layer) {
 }
 
 absl::Status CudaBackend::Attend(size_t layer) {
-  return layer_.Attend(weights_.layers[layer], kv_->Layer(layer), numbers_, shape_.chunks);
+  return layer_.Attend(weights_.layers[layer], kv_->Layer(layer), numbers_, shape_);
 }
 
 absl::Status CudaBackend::StoreFeatures(size_t layer) {

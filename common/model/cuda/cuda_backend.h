@@ -34,15 +34,17 @@ namespace tandem {
 // a block can therefore be recorded as a graph, and the graph serves every block of that shape.
 class CudaBackend final : public DecoderBackend {
  public:
-  // Largest number of rows in a block. Larger products of a prompt are hardly faster.
-  static constexpr size_t kMaxBlockRows = 512;
+  // Largest number of rows in a block. Each takes scratch memory, and products of more rows give the
+  // multiprocessors of a large GPU more even shares (kernels/matmul_bf16/tiles.h).
+  static constexpr size_t kMaxBlockRows = 2048;
   static_assert(kMaxBlockRows <= RowSet::kMaxRows);
   // Largest number of rows of logits in a block, and in a pass whose logits stay on the device.
   static constexpr size_t kMaxLogitsRows = DeviceSampler::kMaxRows;
 
   struct Options {
-    size_t max_context = 0;  // largest number of rows of a cache
-    bool use_graphs = true;  // blocks of few rows are started as graphs
+    size_t max_context = 0;                 // largest number of rows of a cache
+    size_t max_block_rows = kMaxBlockRows;  // longer passes are cut; at most kMaxBlockRows
+    bool use_graphs = true;                 // blocks of few rows are started as graphs
     // Products with BF16 weights take activations in three BF16 parts instead of rounding them to
     // BF16.
     bool exact_activations = true;

@@ -123,28 +123,34 @@ absl::Status CudaLayer::Qkv(const CudaLayerWeights& weights, const ProductRows& 
 }
 
 absl::Status CudaLayer::Attend(const CudaLayerWeights& weights, const DeviceKv& kv,
-                               const RowNumbers& numbers, std::span<const AttentionChunk> chunks,
+                               const RowNumbers& numbers, const PassShape& shape,
                                size_t hidden_rows) {
   const AttentionDescription& attention = model_.attention;
   const size_t stride = attention.qkv_floats();
   const Bf16Rows out_bf16 = scratch_.mixed.For(weights.attention_output.dtype);
-  for (const AttentionChunk& chunk : chunks) {
-    TANDEM_RETURN_IF_ERROR(
-        Attention({.kv = kv,
-                   .rows = numbers.RowsOf(chunk),
-                   .num_heads = attention.num_heads,
-                   .hidden_rows = hidden_rows,
-                   .scale = 1.0f / std::sqrt(static_cast<float>(attention.head_size)),
-                   .queries = scratch_.qkv + chunk.first_row * stride,
-                   .queries_stride = stride,
-                   .max_blocks = chunk.max_blocks,
-                   .partial_values = scratch_.partial_values,
-                   .partial_maxima = scratch_.partial_maxima,
-                   .partial_sums = scratch_.partial_sums,
-                   .out = scratch_.mixed.floats + chunk.first_row * attention.query_floats(),
-                   .out_stride = attention.query_floats(),
-                   .out_bf16 = out_bf16.FromRow(chunk.first_row)},
-                  stream_->get()));
+  const auto args_of = [&](const AttentionChunk& chunk) -> DeviceAttentionArgs {
+    return {.kv = kv,
+            .rows = numbers.RowsOf(chunk),
+            .num_heads = attention.num_heads,
+            .hidden_rows = hidden_rows,
+            .scale = 1.0f / std::sqrt(static_cast<float>(attention.head_size)),
+            .queries = scratch_.qkv + chunk.first_row * stride,
+            .queries_stride = stride,
+            .max_blocks = chunk.max_blocks,
+            .partial_values = scratch_.partial_values,
+            .partial_maxima = scratch_.partial_maxima,
+            .partial_sums = scratch_.partial_sums,
+            .out = scratch_.mixed.floats + chunk.first_row * attention.query_floats(),
+            .out_stride = attention.query_floats(),
+            .out_bf16 = out_bf16.FromRow(chunk.first_row)};
+  };
+  if (shape.chunks.size() > 1) {
+    DeviceAttentionArgs whole = args_of(shape.whole);
+    whole.partial_values = whole.partial_maxima = whole.partial_sums = nullptr;  // too small
+    if (!NeedsPartials(whole)) return Attention(whole, stream_->get());
+  }
+  for (const AttentionChunk& chunk : shape.chunks) {
+    TANDEM_RETURN_IF_ERROR(Attention(args_of(chunk), stream_->get()));
   }
   return absl::OkStatus();
 }

@@ -3,7 +3,6 @@
 #define TANDEM_COMMON_MODEL_CUDA_CUDA_LAYER_H_
 
 #include <cstddef>
-#include <span>
 
 #include "absl/status/status.h"
 #include "common/model/cuda/cuda_linear.h"
@@ -62,8 +61,7 @@ class CudaLayer {
   // Attends, once the keys and values of all rows are stored. Nobody sees the first `hidden_rows`
   // rows of a cache.
   absl::Status Attend(const CudaLayerWeights& weights, const DeviceKv& kv,
-                      const RowNumbers& numbers, std::span<const AttentionChunk> chunks,
-                      size_t hidden_rows = 0);
+                      const RowNumbers& numbers, const PassShape& shape, size_t hidden_rows = 0);
   // From now on, only the rows of `kept` are computed: they become the first ones. `weights` are
   // those of the last layer.
   absl::Status KeepRows(const RowSet& kept, const CudaLayerWeights& weights);

@@ -42,6 +42,7 @@ CudaModel::CudaModel(std::filesystem::path folder, ModelDescription description,
       backend_(std::make_unique<CudaBackend>(
           &description_, &weights_,
           CudaBackend::Options{.max_context = max_context_,
+                               .max_block_rows = options_.max_block_rows,
                                .use_graphs = options_.use_graphs,
                                .exact_activations = options_.exact_activations,
                                .on_no_graphs = options_.on_no_graphs})),

@@ -49,7 +49,10 @@ struct CudaModelOptions {
   uint64_t kv_cache_bytes = 0;
   size_t max_context = 0;  // largest number of rows of a cache; 0: the model's limit
   size_t max_slots = 64;   // largest number of caches that can be full at once
-  bool judges = false;     // sampler() has room for drafts to judge
+  // Largest number of rows that go through the layers together, at most
+  // CudaBackend::kMaxBlockRows. Longer passes are cut.
+  size_t max_block_rows = CudaBackend::kMaxBlockRows;
+  bool judges = false;  // sampler() has room for drafts to judge
   // Rows that are given back become NaN, so that a read of such a row shows in the results.
   bool spoil_freed_rows = false;
   // Products with BF16 weights take activations exactly, in three BF16 parts. Otherwise they are
@@ -70,8 +73,6 @@ struct CudaModelOptions {
 // weights.
 class CudaModel final : public LanguageModel {
  public:
-  // Largest number of rows that go through the layers together. Longer passes are cut.
-  static constexpr size_t kMaxBlockRows = CudaBackend::kMaxBlockRows;
   // Largest number of rows of logits that a pass of ForwardOnDevice may have. Forward may have
   // more, because it sends logits to the host block by block.
   static constexpr size_t kMaxLogitsRows = CudaBackend::kMaxLogitsRows;

@@ -26,7 +26,7 @@ struct AttentionChunk {
 // The set of a block's rows that want logits.
 class RowSet {
  public:
-  static constexpr size_t kMaxRows = 512;
+  static constexpr size_t kMaxRows = 2048;
 
   void Add(size_t row) { words_[row / 64] |= uint64_t{1} << (row % 64); }
   bool Has(size_t row) const { return ((words_[row / 64] >> (row % 64)) & 1) != 0; }
@@ -49,6 +49,8 @@ class RowSet {
 struct PassShape {
   size_t rows = 0;
   std::vector<AttentionChunk> chunks;
+  // All rows as one chunk, for attention that needs no room. Given if there are several chunks.
+  AttentionChunk whole;
   RowSet wants_logits;
   size_t logits_row = 0;               // row at which the block's logits begin
   const int32_t* token_ids = nullptr;  // [rows] in device memory

@@ -8,9 +8,12 @@
 namespace tandem {
 namespace {
 
-// Largest number of rows in a tile. The rows of a tile belong to one sequence and share the keys
-// and values that attention reads.
-constexpr size_t kTileRows = 16;
+// Returns the most rows of a tile. Large tiles read keys and values less often, and small ones keep
+// more multiprocessors busy.
+size_t TileRows(size_t num_rows) {
+  constexpr size_t kManyRows = 256;
+  return num_rows >= kManyRows ? kMostTileRows : kMostTileRows / 2;
+}
 
 }  // namespace
 
@@ -26,7 +29,8 @@ RowNumbers::RowNumbers(const Sizes& sizes) : sizes_(sizes) {
                                       {&offsets_.path_lens, rows},
                                       {&offsets_.paths, rows * kMaxDraftDepth},
                                       // Each row may be a tile, and each chunk has one more entry.
-                                      {&offsets_.tiles, 2 * rows},
+                                      // If there are several chunks, all rows are one as well.
+                                      {&offsets_.tiles, 3 * rows + 1},
                                       {&offsets_.page_tables, rows * sizes.table_stride}}) {
     *offset = offsets_.size;
     offsets_.size += count;
@@ -92,32 +96,39 @@ void RowNumbers::FillPath(const Sequence& sequence, size_t row, int32_t node, in
 
 void RowNumbers::CutChunks(PassShape* shape) {
   shape->chunks.clear();
-  int32_t* const tiles = host_ + offsets_.tiles;
+  shape->whole = {};
   size_t num_entries = 0;
-  for (size_t row = 0; row < shape->rows;) {
-    AttentionChunk chunk = {.first_row = row, .first_tile = num_entries};
-    while (row < shape->rows) {
-      const size_t tile = NextTile(row, shape->rows, &chunk);
-      if (tile == 0) break;
-      tiles[num_entries++] = static_cast<int32_t>(row - chunk.first_row);
-      chunk.rows += tile;
-      ++chunk.num_tiles;
-      row += tile;
-    }
-    tiles[num_entries++] = static_cast<int32_t>(row - chunk.first_row);
-    shape->chunks.push_back(chunk);
+  for (size_t row = 0; row < shape->rows; row += shape->chunks.back().rows) {
+    shape->chunks.push_back(CutChunk(row, shape->rows, sizes_.partial_rows, &num_entries));
+  }
+  if (shape->chunks.size() <= 1) return;
+  shape->whole = CutChunk(0, shape->rows, std::numeric_limits<size_t>::max(), &num_entries);
+}
+
+AttentionChunk RowNumbers::CutChunk(size_t first_row, size_t num_rows, size_t partial_rows,
+                                    size_t* num_entries) {
+  int32_t* const tiles = host_ + offsets_.tiles;
+  AttentionChunk chunk = {.first_row = first_row, .first_tile = *num_entries};
+  for (;;) {
+    tiles[(*num_entries)++] = static_cast<int32_t>(chunk.rows);
+    const size_t tile = NextTile(first_row + chunk.rows, num_rows, partial_rows, &chunk);
+    if (tile == 0) return chunk;
+    chunk.rows += tile;
+    ++chunk.num_tiles;
   }
 }
 
-size_t RowNumbers::NextTile(size_t row, size_t num_rows, AttentionChunk* chunk) const {
+size_t RowNumbers::NextTile(size_t row, size_t num_rows, size_t partial_rows,
+                            AttentionChunk* chunk) const {
   const int32_t* const sequences = host_ + offsets_.sequences;
   size_t tile = 0;
-  while (row + tile < num_rows && tile < kTileRows && sequences[row + tile] == sequences[row]) {
+  while (row + tile < num_rows && tile < TileRows(num_rows) &&
+         sequences[row + tile] == sequences[row]) {
     const int32_t visible =
         host_[offsets_.prefix_lens + row + tile] + host_[offsets_.path_lens + row + tile];
     const size_t blocks =
         std::max(chunk->max_blocks, (static_cast<size_t>(visible) + kKeyBlock - 1) / kKeyBlock);
-    if ((chunk->rows + tile + 1) * sizes_.num_heads * blocks > sizes_.partial_rows) break;
+    if ((chunk->rows + tile + 1) * sizes_.num_heads * blocks > partial_rows) break;
     chunk->max_blocks = blocks;
     ++tile;
   }

@@ -64,7 +64,7 @@ class RowNumbers {
   absl::Status Start(const DeviceStream* stream);
 
   // Waits until the device has fetched the numbers of the previous block, and then enqueues the
-  // copy of this block's numbers. Sets rows and chunks of `shape`.
+  // copy of this block's numbers. Sets rows, chunks and whole of `shape`.
   absl::Status Send(const Block& block, PassShape* shape);
 
   // Return arrays in device memory, which Send fills.
@@ -98,10 +98,14 @@ class RowNumbers {
   void FillPath(const Sequence& sequence, size_t row, int32_t node, int32_t path_len);
   // Cuts the rows into tiles, and the tiles into chunks.
   void CutChunks(PassShape* shape);
+  // Returns the chunk that begins at row `first_row` and has as many tiles as `partial_rows`
+  // partial softmaxes allow. Writes its tiles, from entry *num_entries on.
+  AttentionChunk CutChunk(size_t first_row, size_t num_rows, size_t partial_rows,
+                          size_t* num_entries);
   // Returns the number of rows from `row` on that make the next tile of `chunk`. The rows belong to
   // one sequence, and the room limits their number. Raises the chunk's max_blocks to the blocks
   // that they see.
-  size_t NextTile(size_t row, size_t num_rows, AttentionChunk* chunk) const;
+  size_t NextTile(size_t row, size_t num_rows, size_t partial_rows, AttentionChunk* chunk) const;
 
   Sizes sizes_;
   Offsets offsets_;

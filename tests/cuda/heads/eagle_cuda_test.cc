@@ -29,7 +29,8 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr size_t kVocabularySize = 60;
-constexpr size_t kContext = CudaModel::kMaxBlockRows + 128;
+constexpr size_t kBlockRows = 512;  // passes are cut
+constexpr size_t kContext = kBlockRows + 128;
 constexpr GuessLimits kLimits = {.depth = 4, .nodes = 12};
 
 std::vector<int32_t> Text(size_t length) {
@@ -122,6 +123,7 @@ class EagleCudaTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<CudaModel>> LoadCuda(CudaModelOptions options = {}) const {
     options.heads = folder_ / "heads";
     options.max_slots = 16;
+    options.max_block_rows = kBlockRows;
     options.spoil_freed_rows = true;
     return CudaModel::Load(folder_ / "model", std::move(options));
   }
@@ -328,7 +330,7 @@ TEST_F(EagleCudaTest, TextsOfSeveralBlocksAndPassesGuessAsOnTheCpu) {
   target.num_layers = 1;
   Write(target, Layer());
   LoadBoth();
-  const std::vector<int32_t> text = Text(CudaModel::kMaxBlockRows + 10);
+  const std::vector<int32_t> text = Text(kBlockRows + 10);
   const auto on_cpu = cpu_.NewCache();
   const auto on_gpu = gpu_.NewCache();
   cpu_.Feed(*on_cpu, text);

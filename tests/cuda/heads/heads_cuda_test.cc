@@ -24,7 +24,8 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr size_t kVocabularySize = 99;
-constexpr size_t kContext = CudaModel::kMaxBlockRows + 64;
+constexpr size_t kBlockRows = 512;  // passes are cut
+constexpr size_t kContext = kBlockRows + 64;
 constexpr size_t kSlots = 6;
 
 class HeadsCudaTest : public ::testing::Test {
@@ -90,6 +91,7 @@ class HeadsCudaTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<CudaModel>> LoadCuda(bool exact = true) const {
     return CudaModel::Load(folder_ / "model", {.heads = folder_ / "heads",
                                                .max_slots = kSlots,
+                                               .max_block_rows = kBlockRows,
                                                .spoil_freed_rows = true,
                                                .exact_activations = exact});
   }
@@ -272,7 +274,7 @@ TEST_F(HeadsCudaTest, ATreeDependsOnItsOwnOrderAlone) {
 TEST_F(HeadsCudaTest, FeaturesOfSeveralBlocksAreKept) {
   Write(Model(), Heads());
   Load();
-  const std::vector<int32_t> ids = Tokens(CudaModel::kMaxBlockRows + 40);
+  const std::vector<int32_t> ids = Tokens(kBlockRows + 40);
   for (Loaded* loaded : {&cpu_, &cuda_}) {
     loaded->Feed(ids, 100);  // 60 of them in the first block
     loaded->Keep(0, 0);

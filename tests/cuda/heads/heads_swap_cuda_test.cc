@@ -20,7 +20,7 @@ namespace tandem::heads_swap_cuda_test {
 namespace {
 
 constexpr size_t kVocabularySize = 60;
-constexpr size_t kContext = CudaModel::kMaxBlockRows + 128;
+constexpr size_t kContext = 640;
 
 class HeadsSwapCudaTest : public ::testing::Test {
  protected:
@@ -61,6 +61,7 @@ class HeadsSwapCudaTest : public ::testing::Test {
 
   Loaded Load(CudaModelOptions options) const {
     options.max_slots = 8;
+    options.max_block_rows = 512;
     options.spoil_freed_rows = true;
     auto model = CudaModel::Load(folder_ / "model", std::move(options));
     EXPECT_TRUE(model.ok()) << model.status();

@@ -65,6 +65,10 @@ class AttentionCudaTest : public testing::DeviceTest {
     size_t num_rows() const { return num_rows_; }
 
     void HideRows(size_t count) { hidden_rows_ = count; }
+    // Leaves no room for partial softmaxes.
+    void LeaveNoRoom() { has_room_ = false; }
+    // Leaves room for so many more blocks of positions than the rows see.
+    void AddBlocks(size_t count) { more_blocks_ = count; }
 
     std::vector<float> Run() {
       const float* const out = Enqueue({});
@@ -82,6 +86,26 @@ class AttentionCudaTest : public testing::DeviceTest {
       const size_t floats = num_rows_ * QueryStride();
       EXPECT_EQ(test_.Download(out, floats), std::vector<float>(floats, kGap));
       return test_.Download(parts, count);
+    }
+
+    // Returns the result as a model that rounds activations has it, in [rows, QueryStride] floats.
+    // Whether partial softmaxes were written must be as expected.
+    std::vector<float> RunRounded(bool writes_partials) {
+      const std::vector<uint16_t> parts = RunInParts(1);
+      const bool wrote = has_room_ && !std::isnan(test_.Download(partial_sums_, 1)[0]);
+      EXPECT_EQ(wrote, writes_partials);
+      std::vector<float> out(num_rows_ * QueryStride(), kGap);
+      for (size_t row = 0; row < num_rows_; ++row) {
+        for (size_t i = 0; i < heads_.num_heads * heads_.head_size; ++i) {
+          out[row * QueryStride() + i] = testing::WidenBf16(parts[row * PartStride() + i]);
+        }
+      }
+      return out;
+    }
+
+    // Rounds the queries to BF16, as the matrix units take them.
+    void RoundQueries() {
+      for (float& query : queries_) query = testing::NearestBf16(query);
     }
 
     std::vector<float> Reference() {
@@ -140,6 +164,13 @@ class AttentionCudaTest : public testing::DeviceTest {
       return other;
     }
 
+    // Returns the same pass, cut into tiles of other sizes.
+    Pass WithTiles(size_t tile_rows) const {
+      Pass other = *this;
+      other.tile_rows_ = tile_rows;
+      return other;
+    }
+
     // Returns a pass whose last row of the last sequence has keys and values of `value`.
     Pass WithLastRow(float value) const {
       Pass other = *this;
@@ -175,11 +206,14 @@ class AttentionCudaTest : public testing::DeviceTest {
       args.queries = test_.Upload(queries_);
       args.queries_stride = QueryStride();
       // A graph has more blocks than the rows see.
-      args.max_blocks = MaxBlocks() + 1;
-      const size_t partials = num_rows_ * heads_.num_heads * args.max_blocks;
-      args.partial_values = test_.Upload(std::vector<float>(partials * heads_.head_size, kNan));
-      args.partial_maxima = test_.Upload(std::vector<float>(partials, kNan));
-      args.partial_sums = test_.Upload(std::vector<float>(partials, kNan));
+      args.max_blocks = MaxBlocks() + more_blocks_;
+      if (has_room_) {
+        const size_t partials = num_rows_ * heads_.num_heads * args.max_blocks;
+        args.partial_values = test_.Upload(std::vector<float>(partials * heads_.head_size, kNan));
+        args.partial_maxima = test_.Upload(std::vector<float>(partials, kNan));
+        args.partial_sums = test_.Upload(std::vector<float>(partials, kNan));
+      }
+      partial_sums_ = args.partial_sums;
       args.out = test_.Upload(std::vector<float>(num_rows_ * QueryStride(), kGap));
       args.out_stride = QueryStride();
       args.out_bf16 = out_bf16;
@@ -337,7 +371,16 @@ class AttentionCudaTest : public testing::DeviceTest {
     size_t num_rows_ = 0;
     size_t hidden_rows_ = 0;  // first cache rows that nobody sees
     size_t longest_ = 0;
+    size_t more_blocks_ = 1;
+    bool has_room_ = true;
+    const float* partial_sums_ = nullptr;  // those of the latest run, on the device
   };
+
+  static std::vector<int32_t> Chain(size_t size) {
+    std::vector<int32_t> parents(size);
+    std::iota(parents.begin(), parents.end(), -1);
+    return parents;
+  }
 };
 
 const std::vector<int32_t> kTree = {-1, 0, 0, 1, 2, -1};
@@ -434,6 +477,7 @@ TEST_F(AttentionCudaTest, BF16PartsAreThoseOfTheFloats) {
     const std::vector<float> floats = pass.Run();
     const size_t size = heads.num_heads * heads.head_size;
     for (const int num_parts : {1, kMostBf16Parts}) {
+      if (num_parts == 1 && heads.head_size == 64) continue;  // The matrix units round more.
       const std::vector<uint16_t> got = pass.RunInParts(num_parts);
       for (size_t row = 0; row < pass.num_rows(); ++row) {
         const std::vector<uint16_t> want = testing::Bf16PartsOf(
@@ -512,6 +556,138 @@ TEST_F(AttentionCudaTest, ATreeThatIsAChainHasTheBitsOfTheChain) {
   Pass chain(this, {4, 2, 32}, DType::kF32, {{62, 5}}, 5);
   EXPECT_EQ(chain.WithParents(0, {-1, 0, 1, 2, 3}).Run(), chain.Run());
   EXPECT_EQ(chain.WithParents(0, {-1, 0}).Run(), chain.Run());
+}
+
+// ---------------------------------------------------------------- on matrix units
+
+// Few blocks of positions are merged in registers. More are split among thread blocks.
+constexpr size_t kBlocksThatSplit = 12;
+
+// With rounded queries, what differs from the reference is that the exponentials are rounded, each
+// by at most 2^-9 of itself. An output is an average of values within [-1, 1], so that it moves by
+// at most 2^-8. It is then rounded itself.
+TEST_F(AttentionCudaTest, RoundedActivationsGiveTheReferenceToRounding) {
+  const std::vector<Sequence> sequences = {
+      {55, 20, Tree(18)}, {0, 17}, {127, 2}, {150, 1}, {63, 1}, {64, 2}, {61, 6, kTree}};
+  for (const Heads heads : {Heads{6, 2, 64}, {1, 1, 64}, {3, 1, 128}, {18, 1, 128}}) {
+    for (const size_t more_blocks : {size_t{1}, kBlocksThatSplit}) {
+      Pass pass(this, heads, DType::kBF16, sequences, 16);
+      pass.RoundQueries();
+      pass.AddBlocks(more_blocks);
+      const std::vector<float> got = pass.RunRounded(more_blocks == kBlocksThatSplit);
+      const std::vector<float> want = pass.Reference();
+      double sum = 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        ASSERT_NEAR(got[i], want[i], 0x1p-8 + 0x1p-9 * std::abs(want[i]) + 3e-6)
+            << heads.head_size << " at " << i;
+        sum += std::abs(double{got[i]} - want[i]);
+      }
+      // Roundings up and down nearly cancel.
+      EXPECT_LT(sum / static_cast<double>(got.size()), 0x1p-11);
+    }
+  }
+}
+
+TEST_F(AttentionCudaTest, ARowOfRoundedActivationsHasTheSameBitsAloneAndInABatch) {
+  const std::vector<Sequence> many = {{0, 37},        {60, 9},  {50, 34, Tree(28)},
+                                      {62, 6, kTree}, {127, 1}, {190, 2}};
+  const std::vector<Sequence> one = {{61, 18, Tree(16)}, {300, 3}};
+  struct Batch {
+    Heads heads;
+    std::vector<Sequence> sequences;
+    size_t tile_rows;
+    size_t more_blocks;
+  };
+  const Batch batches[] = {{{6, 2, 64}, many, 32, 1},
+                           {{6, 2, 64}, many, 16, kBlocksThatSplit},
+                           {{3, 1, 128}, one, 16, kBlocksThatSplit},
+                           {{4, 1, 128}, {{61, 18, Tree(16)}}, 5, 1}};
+  for (const auto& [heads, sequences, tile_rows, more_blocks] : batches) {
+    Pass pass(this, heads, DType::kBF16, sequences, tile_rows);
+    pass.AddBlocks(more_blocks);
+    const std::vector<float> together = pass.RunRounded(more_blocks == kBlocksThatSplit);
+    size_t first = 0;
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      for (size_t row = 0; row < sequences[s].rows; ++row, ++first) {
+        Pass alone = pass.Alone(s, row);
+        const bool is_split = row % 2 == 0 || sequences[s].cached_len > 200;
+        alone.AddBlocks(is_split ? kBlocksThatSplit : 0);
+        const std::vector<float> got = alone.RunRounded(is_split);
+        for (size_t i = 0; i < heads.num_heads * heads.head_size; ++i) {
+          ASSERT_EQ(std::bit_cast<uint32_t>(got[i]),
+                    std::bit_cast<uint32_t>(together[first * pass.QueryStride() + i]))
+              << "head size " << heads.head_size << ", sequence " << s << ", row " << row << ", at "
+              << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(AttentionCudaTest, PiecesAndTreesOfRoundedActivationsHaveTheBitsOfTheChain) {
+  for (const Heads heads : {Heads{4, 2, 64}, {3, 1, 128}}) {
+    for (const auto& [more_blocks, tile_rows] : {std::pair<size_t, size_t>{0, 16},
+                                                 {0, 3},
+                                                 {kBlocksThatSplit, 16},
+                                                 {kBlocksThatSplit, 7}}) {
+      Pass chain(this, heads, DType::kBF16, {{55, 16}, {126, 5}}, 16);
+      const std::vector<float> want = chain.RunRounded(false);
+      for (const std::vector<int32_t>& parents : {Chain(0), Chain(1), Chain(16)}) {
+        Pass pass = chain.WithParents(0, parents).WithTiles(tile_rows);
+        pass.AddBlocks(more_blocks);
+        EXPECT_EQ(pass.RunRounded(more_blocks > 0), want) << parents.size();
+      }
+    }
+  }
+}
+
+// The result is rounded to BF16, which hides most differences of F32 sums. Of so many elements, one
+// would be on the other side of a rounding.
+TEST_F(AttentionCudaTest, MergedAndSplitRoundedActivationsHaveTheSameBits) {
+  for (const auto& [heads, sequence] :
+       {std::pair<Heads, Sequence>{{64, 1, 64}, {150, 48}}, {{3, 1, 128}, {1000, 2}}}) {
+    Pass pass(this, heads, DType::kBF16, {sequence}, 16);
+    pass.AddBlocks(20);
+    const std::vector<float> split = pass.RunRounded(true);
+    pass.LeaveNoRoom();
+    EXPECT_EQ(pass.RunRounded(false), split);
+  }
+}
+
+// As a weight of 0 times infinity is NaN, a value that a row does not see must not reach its sums.
+TEST_F(AttentionCudaTest, WhatARowOfRoundedActivationsDoesNotSeeMayBeInfinite) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const Sequence chain = {60, 9};
+  const Sequence tree = {60, 9, {-1, 0, 1, -1, 3, 4, 5, 6, 0}};
+  for (const Sequence& sequence : {chain, tree}) {
+    for (const size_t more_blocks : {size_t{1}, kBlocksThatSplit}) {
+      Pass pass(this, {6, 1, 64}, DType::kBF16, {sequence}, 16);
+      pass.AddBlocks(more_blocks);
+      const bool is_split = more_blocks == kBlocksThatSplit;
+      const std::vector<float> want = pass.RunRounded(is_split);
+      for (const float value : {infinity, 0x1p120f}) {
+        const std::vector<float> got = pass.WithLastRow(value).RunRounded(is_split);
+        for (size_t i = 0; i < 8 * pass.QueryStride(); ++i)
+          ASSERT_EQ(got[i], want[i]) << "at " << i;
+      }
+    }
+  }
+}
+
+TEST_F(AttentionCudaTest, NoRowOfRoundedActivationsSeesHiddenRows) {
+  for (const Heads heads : {Heads{4, 2, 64}, {2, 1, 128}}) {
+    for (const size_t more_blocks : {size_t{1}, kBlocksThatSplit}) {
+      Pass pass(this, heads, DType::kBF16, {{2, 3}, {130, 4}, {10, 5, {-1, 0, 0, 1, 2}}}, 16);
+      pass.RoundQueries();
+      pass.AddBlocks(more_blocks);
+      pass.HideRows(2);
+      const std::vector<float> want = pass.Reference();
+      const std::vector<float> got = pass.RunRounded(more_blocks == kBlocksThatSplit);
+      for (size_t i = 0; i < want.size(); ++i) {
+        ASSERT_NEAR(got[i], want[i], 0x1p-8 + 0x1p-9 * std::abs(want[i]) + 3e-6) << "at " << i;
+      }
+    }
+  }
 }
 
 TEST_F(AttentionCudaTest, CacheRowsAreRoundedToTheNearestTiesToEven) {

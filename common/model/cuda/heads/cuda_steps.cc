@@ -110,7 +110,7 @@ absl::Status CudaSteps::Qkv(const CudaLayerWeights& weights, const ProductRows& 
 }
 
 absl::Status CudaSteps::Attend(const CudaLayerWeights& weights, size_t index, size_t hidden_rows) {
-  return layer_.Attend(weights, pages_->Layer(index), numbers_, shape_.chunks, hidden_rows);
+  return layer_.Attend(weights, pages_->Layer(index), numbers_, shape_, hidden_rows);
 }
 
 absl::Status CudaSteps::KeepGuesses(const StepPass& pass) {
