@@ -66,7 +66,7 @@ class Relay(generate_pb2_grpc.GenerationServicer):
         call = self.stub.GenerateMany(seen())
         self.running.append(call)
         context.add_callback(call.cancel)
-        context.send_initial_metadata(())
+        context.send_initial_metadata(call.initial_metadata())
         try:
             yield from call
         except grpc.RpcError as error:
@@ -178,3 +178,35 @@ def test_a_stream_that_breaks_ends_its_calls_and_another_one_follows(server, rel
     before = relay.counts["generate"]
     wait_until(lambda: gateway.complete(prompt=PROMPT, max_tokens=1) and relay.counts["generate"] > before, 20, "a call shares a stream")
     assert relay.counts["streams"] == 2
+
+
+def test_a_client_without_a_token_gets_nothing_through_the_stream_of_another(gateways, tmp_path):
+    """The gateway has no token, and passes on those of its clients. The first one of them opens the stream."""
+    tokens, client = tmp_path / "tokens", "c" * 40
+    tokens.write_text(f"client {client}\n")
+    tokens.chmod(0o600)
+    server = harness.Server(tmp_path, target=harness.TALES_TARGET, draft=harness.TALES_DRAFT, token_file=tokens)
+    try:
+        gateway = gateways(server.address)
+        body = {"model": "target", "prompt": PROMPT, "max_tokens": 2}
+        good = {"Authorization": f"Bearer {client}"}
+        for _ in range(5):  # a stream is shared by then
+            assert gateway.call("POST", "/v1/completions", body, good)[0] == 200
+            time.sleep(0.05)
+        for bad in ({}, {"Authorization": "Bearer b@d"}, {"Authorization": f"Bearer {'d' * 40}"}, {"Authorization": client}):
+            for _ in range(2):
+                assert gateway.call("POST", "/v1/completions", body, bad)[0] == 401
+        assert gateway.call("POST", "/v1/completions", body, good)[0] == 200
+    finally:
+        server.stop()
+
+
+def test_a_router_with_low_limits_refuses_nobody(server, servers, gateways):
+    low = servers(target=harness.TALES_TARGET, draft=harness.TALES_DRAFT, max_slots=4,
+                  environment={"TANDEM_MAX_STREAM_CALLS": "4", "TANDEM_MAX_MESSAGE_BYTES": "4096"})
+    gateway = gateways(low.address)
+    gateway.complete(prompt=PROMPT, max_tokens=1)
+    time.sleep(0.2)
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda i: gateway.complete(prompt=PROMPT + " once upon a time" * (130 * (i % 2)), max_tokens=20 + i, ignore_eos=True), range(16)))
+    assert [answer["usage"]["completion_tokens"] for answer in answers] == [20 + i for i in range(16)]

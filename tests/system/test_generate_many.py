@@ -194,8 +194,9 @@ def test_a_stream_has_a_limit_of_calls(server, stream):
     for number in range(41):
         stream.begin(number, max_tokens=30, ignore_eos=True, temperature=0)
     end = stream.end_of(40)
-    assert end.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
+    assert end.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0] and end.retry_milliseconds > 0
     assert end.message == "the stream has 40 calls under way, and takes no more"
+    assert dict(stream.call.initial_metadata())["tandem-max-stream-calls"] == "40"
     assert len(stream.output_of(39).token_ids) == 30
 
 
@@ -235,6 +236,37 @@ def test_a_client_that_does_not_read_loses_its_calls_alone(servers, models):
     channel.close()
 
 
+def test_refusals_that_nobody_reads_are_bounded(servers, models):
+    target = models.random(vocabulary_size=4096, hidden_size=32, layers=1, dtype="bf16", max_positions=16384, seed=9,
+                           tokenizer_from=harness.TALES_TARGET)
+    server = servers(target=target, drafter="none", max_slots=3)
+    channel = grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)])
+    stream = Stream(harness.generate_pb2_grpc.GenerationStub(channel), reads=False)
+    stream.begin(0, [1, 2, 3], temperature=0, max_tokens=16_000, ignore_eos=True, logprobs=20)  # fills what is between the two
+    wait_until(lambda: idle(server) and server.info().load.num_finished > 0, 60, "it is cut off")
+    for number in range(1, 6000):
+        stream.begin(number, fields={"tenant": "\n"}, max_tokens=1)
+    time.sleep(1)
+    stream.read()
+    assert stream.wait() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert stream.call.details() == "too many refused calls wait to be read"
+    channel.close()
+
+
+def test_events_keep_to_the_limit_of_messages(servers):
+    server = servers(target=harness.TALES_TARGET, draft=harness.TALES_DRAFT, max_slots=4,
+                     environment={"TANDEM_MAX_MESSAGE_BYTES": "16384"})
+    stream = Stream(server.stub, reads=False)
+    for number in range(4):
+        stream.begin(number, max_tokens=60, ignore_eos=True, logprobs=20)
+    wait_until(lambda: idle(server) and server.info().load.num_finished > 0, 60, "they are done, and wait")
+    stream.read()
+    for number in range(4):
+        assert len(stream.output_of(number).token_ids) == 60
+    stream.call.cancel()
+    stream.wait()
+
+
 def test_tenants_and_traces_are_fields(server, stream):
     prompt = list(range(200, 400))
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -262,10 +294,11 @@ def test_the_token_of_the_stream_and_of_each_call_is_checked(tmp_path):
         stream = Stream(server.stub, [("authorization", f"Bearer {client}")])
         stream.begin(1, max_tokens=3)
         stream.begin(2, max_tokens=3, fields={"authorization": f"Bearer {other}"})
-        stream.begin(3, max_tokens=3, fields={"authorization": "Bearer wrong"})
         assert stream.output_of(1) and stream.output_of(2)
-        assert stream.end_of(3).code == grpc.StatusCode.UNAUTHENTICATED.value[0]
-        assert not stream.responses[3]
+        for number, bad in enumerate(["Bearer wrong", "", client], 3):
+            stream.begin(number, max_tokens=3, fields={"authorization": bad})
+            assert stream.end_of(number).code == grpc.StatusCode.UNAUTHENTICATED.value[0]
+            assert not stream.responses[number]
     finally:
         server.stop()
 

@@ -15,32 +15,32 @@ namespace {
 // Less than the default of the router's --max-streams.
 constexpr int kMaxStreamsOfChannel = 256;
 constexpr size_t kMaxChannels = 64;
-// The largest part of a stream that gRPC takes from the router before it is read.
+// The largest part of a stream that gRPC takes from the router before it is read: of one call, and
+// of the calls that share a stream.
 constexpr int kUnreadBytes = 64 << 10;
+constexpr int kSharedUnreadBytes = 1 << 20;
 constexpr std::chrono::seconds kInfoAge{5};
 // A shared stream takes calls for so long. Then another one begins, on a new connection if the
 // router ends old ones (its --max-connection-age).
 constexpr std::chrono::minutes kSharedAge{5};
-// The time from one try to open a shared stream to the next.
+// The time from one try to open a shared stream to the next, and the time in which it should open.
 constexpr std::chrono::seconds kSharedPause{1};
-
-// A message that the router finds too large (its --max-message-bytes) ends the stream that it came
-// on, with all calls.
-constexpr size_t kMaxSharedRequestBytes = 16 << 10;
+constexpr std::chrono::seconds kOpeningTime{10};
 
 // Log-probabilities of a prompt come faster than a client may read them, and the router must wait.
 // Only the messages of a stream of its own can wait.
 bool MayShare(const v1::GenerateRequest& request) {
-  return !request.sampling_params().has_prompt_logprobs() &&
-         request.ByteSizeLong() <= kMaxSharedRequestBytes;
+  return !request.sampling_params().has_prompt_logprobs();
 }
 
 }  // namespace
 
 RouterClient::RouterClient(RouterAddress router)
-    : router_(std::move(router)), unary_stub_(NewStub()), shared_stub_(NewStub()) {}
+    : router_(std::move(router)),
+      unary_stub_(NewStub(kUnreadBytes)),
+      shared_stub_(NewStub(kSharedUnreadBytes)) {}
 
-std::unique_ptr<v1::Generation::Stub> RouterClient::NewStub() const {
+std::unique_ptr<v1::Generation::Stub> RouterClient::NewStub(int unread_bytes) const {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // never send a loopback address to a proxy
   arguments.SetMaxReceiveMessageSize(-1);
@@ -55,7 +55,7 @@ std::unique_ptr<v1::Generation::Stub> RouterClient::NewStub() const {
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // gRPC would send a ping with almost every message to measure how much may be on its way.
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kUnreadBytes);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, unread_bytes);
   // A router that was started again is found soon.
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   return v1::Generation::NewStub(
@@ -78,7 +78,7 @@ RouterClient::Channel* RouterClient::TakeChannel() {
   if (is_full && channels_.size() < kMaxChannels) {
     channels_.push_back(std::make_unique<Channel>());
     best = channels_.back().get();
-    best->stub = NewStub();
+    best->stub = NewStub(kUnreadBytes);
   }
   ++best->num_streams;
   return best;
@@ -107,8 +107,8 @@ std::shared_ptr<SharedStream> RouterClient::FindShared(const CallMetadata& metad
       stream->Retire();
     } else if (stream->takes_calls()) {
       return stream;
-    } else if (age < kSharedPause) {
-      may_open = false;  // it may have just failed
+    } else if (age < kSharedPause || (stream->is_opening() && age < kOpeningTime)) {
+      may_open = false;
     }
   }
   if (!may_open) return nullptr;
@@ -130,8 +130,9 @@ std::shared_ptr<GenerateStream> RouterClient::Generate(const boost::asio::any_io
     message.mutable_generate()->Swap(&request);
     message.set_tenant(metadata.tenant);
     message.set_traceparent(metadata.traceparent);
+    // Always given, because the stream shows the token of whoever made the first call.
     const std::string& token = TokenOf(metadata);
-    if (!token.empty()) message.set_authorization("Bearer " + token);
+    message.set_authorization(token.empty() ? "" : "Bearer " + token);
     auto call = std::make_shared<SharedCall>(strand, choice, listener);
     if (shared->Begin(&message, call)) return call;
     request.Swap(message.mutable_generate());  // the stream has just ended

@@ -78,7 +78,8 @@ class RouterClient {
   // Returns a shared stream that takes calls, or null. Opens one if there is none. It shows the
   // token of `metadata`.
   std::shared_ptr<SharedStream> FindShared(const CallMetadata& metadata);
-  std::unique_ptr<v1::Generation::Stub> NewStub() const;
+  // `unread_bytes` of a stream may come before they are read.
+  std::unique_ptr<v1::Generation::Stub> NewStub(int unread_bytes) const;
   void Prepare(grpc::ClientContext* context, const CallMetadata& metadata) const;
   // The token that a call shows.
   const std::string& TokenOf(const CallMetadata& metadata) const {

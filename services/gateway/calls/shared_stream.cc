@@ -1,14 +1,24 @@
 #include "services/gateway/calls/shared_stream.h"
 
+#include <algorithm>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
+#include <charconv>
 #include <utility>
 
 #include "services/gateway/calls/router_call.h"
 
 namespace tandem::gateway {
+namespace {
 
 namespace asio = boost::asio;
+
+// Calls of a stream. The router counts a call until its end is written, so less than it allows.
+constexpr size_t kMaxCalls = 768;
+// A message that the router finds too large ends the stream that it came on, with all calls.
+constexpr size_t kMaxRequestBytes = 16 << 10;
+
+}  // namespace
 
 void SharedStream::Start(v1::Generation::Stub& stub) {
   self_ = shared_from_this();
@@ -20,7 +30,12 @@ void SharedStream::Start(v1::Generation::Stub& stub) {
 
 bool SharedStream::takes_calls() const {
   const std::lock_guard lock(mutex_);
-  return state_ == State::kOpen && calls_.size() < kMaxCalls;
+  return state_ == State::kOpen && calls_.size() < max_calls_;
+}
+
+bool SharedStream::is_opening() const {
+  const std::lock_guard lock(mutex_);
+  return state_ == State::kOpening;
 }
 
 bool SharedStream::has_ended() const {
@@ -30,7 +45,20 @@ bool SharedStream::has_ended() const {
 
 void SharedStream::OnReadInitialMetadataDone(bool ok) {
   const std::lock_guard lock(mutex_);
-  if (ok && state_ == State::kOpening) state_ = State::kOpen;
+  if (!ok || state_ != State::kOpening) return;
+  max_calls_ = std::min(kMaxCalls, LimitOf("tandem-max-stream-calls") / 4 * 3);
+  max_request_bytes_ = std::min(kMaxRequestBytes, LimitOf("tandem-max-message-bytes") / 2);
+  state_ = State::kOpen;
+}
+
+size_t SharedStream::LimitOf(const char* key) const {
+  const auto& metadata = context_.GetServerInitialMetadata();
+  const auto found = metadata.find(key);
+  size_t limit = 0;
+  if (found != metadata.end()) {
+    std::from_chars(found->second.begin(), found->second.end(), limit);
+  }
+  return limit;
 }
 
 bool SharedStream::Begin(v1::GenerateManyRequest* message,
@@ -38,7 +66,10 @@ bool SharedStream::Begin(v1::GenerateManyRequest* message,
   bool writes = false;
   {
     const std::lock_guard lock(mutex_);
-    if (state_ != State::kOpen) return false;
+    if (state_ != State::kOpen || calls_.size() >= max_calls_ ||
+        message->ByteSizeLong() > max_request_bytes_) {
+      return false;
+    }
     const uint64_t number = ++last_call_;
     call->SetStream(shared_from_this(), number);
     calls_.emplace(number, call);
@@ -146,18 +177,18 @@ void SharedStream::OnReadDone(bool ok) {
   auto message = std::make_shared<v1::GenerateManyResponse>();
   message->Swap(&message_);
   std::vector<Delivery> deliveries = DeliveriesOf(*message);
-  if (!deliveries.empty()) {
-    const SharedCall& first = *deliveries.front().call;
-    RunInOrder(first, [message = std::move(message), deliveries = std::move(deliveries)] {
-      for (const Delivery& delivery : deliveries) {
-        asio::dispatch(delivery.call->strand(), [message, delivery] {
-          delivery.call->OnEvent(message->events(delivery.event));
-        });
-      }
-    });
-  }
   EndIfIdle();
-  StartRead(&message_);
+  if (deliveries.empty()) return StartRead(&message_);
+  const SharedCall& first = *deliveries.front().call;
+  RunInOrder(first, [this, message = std::move(message), deliveries = std::move(deliveries)] {
+    for (const Delivery& delivery : deliveries) {
+      asio::dispatch(delivery.call->strand(), [message, delivery] {
+        delivery.call->OnEvent(message->events(delivery.event));
+      });
+    }
+    // If the threads are behind, the router waits.
+    StartRead(&message_);
+  });
 }
 
 void SharedStream::OnDone(const grpc::Status& status) {

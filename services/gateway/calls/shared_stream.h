@@ -30,8 +30,6 @@ class SharedStream final
       public std::enable_shared_from_this<SharedStream> {
  public:
   using Clock = std::chrono::steady_clock;
-  // At most the default of the router's --max-stream-calls.
-  static constexpr size_t kMaxCalls = 1024;
 
   grpc::ClientContext* context() { return &context_; }
   // Called once, with the context filled in. The stream keeps itself alive until it has ended.
@@ -40,9 +38,11 @@ class SharedStream final
 
   // Whether the router has taken the stream, and the stream has room for a call.
   bool takes_calls() const;
+  // Whether the router has not answered yet.
+  bool is_opening() const;
   bool has_ended() const;
   // Begins a call. `message` has everything but the number. Returns false, and leaves the message
-  // as it is, if the stream takes no calls.
+  // as it is, if the stream takes no calls, or none with so large a request.
   bool Begin(v1::GenerateManyRequest* message, const std::shared_ptr<SharedCall>& call);
   // The call gets no more events.
   void Cancel(uint64_t call);
@@ -61,6 +61,7 @@ class SharedStream final
   };
 
   void OnReadInitialMetadataDone(bool ok) override;
+  size_t LimitOf(const char* key) const;
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
@@ -89,7 +90,9 @@ class SharedStream final
   std::condition_variable ended_;
   State state_ = State::kOpening;                                    // guarded by mutex_
   std::unordered_map<uint64_t, std::shared_ptr<SharedCall>> calls_;  // guarded by mutex_
-  uint64_t last_call_ = 0;                                           // guarded by mutex_
+  size_t max_calls_ = 0;          // guarded by mutex_; that the stream has at a time
+  size_t max_request_bytes_ = 0;  // guarded by mutex_
+  uint64_t last_call_ = 0;        // guarded by mutex_
   // Guarded by mutex_. The first one is being written if is_writing_.
   std::deque<v1::GenerateManyRequest> outbox_;
   bool is_writing_ = false;             // guarded by mutex_

@@ -35,6 +35,9 @@ inline constexpr char kUnloadDraftModelMethod[] = "/tandem.v1.DraftModels/Unload
 inline constexpr char kSwapHeadsMethod[] = "/tandem.v1.DraftModels/SwapHeads";
 inline constexpr char kRollBackHeadsMethod[] = "/tandem.v1.DraftModels/RollBackHeads";
 
+// Time after which a client should try again if there is no room, or no verifier.
+inline constexpr int kRetryMilliseconds = 1000;
+
 // Longest text, in bytes, that is tokenized on the polling thread. Every stream waits meanwhile, so
 // longer texts are tokenized in the background.
 inline constexpr size_t kMaxShortTextBytes = 16 << 10;

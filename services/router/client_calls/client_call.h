@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "common/security/call_gate.h"
+#include "services/router/admission/refusal.h"
 #include "services/router/engine/engine_command.h"
 #include "tandem/v1/generate.pb.h"
 
@@ -41,8 +43,8 @@ class ClientCall {
   // unknown fields, and its stream can last long.
   void DropRequest() { v1::GenerateRequest().Swap(&request_); }
 
-  // Returns the answer of `gate` for a call of Generate by this client.
-  virtual absl::Status Check(CallGate& gate) const = 0;
+  // Returns why the client may not make a call of Generate, or nothing. `gate` knows the tokens.
+  virtual std::optional<Refusal> Check(CallGate& gate) const = 0;
   // Metadata `tandem-tenant`; empty: none. Each tenant's prompts are cached separately.
   virtual std::string tenant() const = 0;
   // Metadata `traceparent`, unchecked; empty: none.

@@ -24,8 +24,11 @@ void GenerateCall::OnOpened(bool ok) {
   owner_->OnOpened(*this);
 }
 
-absl::Status GenerateCall::Check(CallGate& gate) const {
-  return CheckCall(gate, kGenerateMethod, context_);
+std::optional<Refusal> GenerateCall::Check(CallGate& gate) const {
+  if (absl::Status status = CheckCall(gate, kGenerateMethod, context_); !status.ok()) {
+    return Refusal{.status = std::move(status)};
+  }
+  return std::nullopt;
 }
 
 std::string GenerateCall::Metadata(const char* key) const {

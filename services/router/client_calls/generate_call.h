@@ -26,7 +26,7 @@ class GenerateCall final : public ClientCall, public CallLifetime {
 
   void WaitForClient(v1::Generation::AsyncService* service, grpc::ServerCompletionQueue* queue);
 
-  absl::Status Check(CallGate& gate) const override;
+  std::optional<Refusal> Check(CallGate& gate) const override;
   std::string tenant() const override { return Metadata("tandem-tenant"); }
   std::string traceparent() const override { return Metadata("traceparent"); }
   bool finished() const override { return status_.has_value(); }

@@ -13,8 +13,6 @@ namespace tandem {
 namespace {
 
 constexpr size_t kMaxTenantBytes = 256;
-// Time after which a client should try again if there is no room, or no verifier.
-constexpr int kRetryMilliseconds = 1000;
 // Log-probabilities of a prompt come faster than a usual network takes them: 50 KB for 64 tokens.
 constexpr size_t kPromptBufferBytes = 4 << 20;
 
@@ -47,8 +45,8 @@ void GenerateCalls::OnOpened(ClientCall& call) {
 
 void GenerateCalls::Begin(ClientCall& call) {
   ++num_open_;
-  if (const absl::Status status = call.Check(*context_.gate); !status.ok()) {
-    return Finish(call, status, 0, 0);
+  if (const auto refusal = call.Check(*context_.gate)) {
+    return Finish(call, refusal->status, 0, refusal->retry_milliseconds);
   }
   if (context_.fleet->promised() == nullptr) {
     return Finish(call, Unavailable("not ready: no verifier has attached yet"), 0,

@@ -181,15 +181,17 @@ void RouterServer::Serve() {
   const auto padding_bytes = static_cast<size_t>(options_.stream_padding_bytes);
   calls_.emplace(
       context,
-      ClientCalls::Options{.generate = {.buffer_bytes = buffer_bytes,
-                                        .padding_bytes = padding_bytes,
-                                        .end_of_text_ids = target_.end_of_text_ids,
-                                        .log_prompts = options_.log_prompts},
-                           .many = {.max_calls = static_cast<size_t>(options_.max_stream_calls),
-                                    .buffer_bytes = buffer_bytes,
-                                    .padding_bytes = padding_bytes},
-                           .version = TANDEM_VERSION,
-                           .max_message_bytes = static_cast<size_t>(options_.max_message_bytes)},
+      ClientCalls::Options{
+          .generate = {.buffer_bytes = buffer_bytes,
+                       .padding_bytes = padding_bytes,
+                       .end_of_text_ids = target_.end_of_text_ids,
+                       .log_prompts = options_.log_prompts},
+          .many = {.limits = {.calls = static_cast<size_t>(options_.max_stream_calls),
+                              .message_bytes = static_cast<size_t>(options_.max_message_bytes)},
+                   .buffer_bytes = buffer_bytes,
+                   .padding_bytes = padding_bytes},
+          .version = TANDEM_VERSION,
+          .max_message_bytes = static_cast<size_t>(options_.max_message_bytes)},
       target_.tokenizer.get(), &pages_.metrics());
   calls_->Serve();
   const double now = MonotonicSeconds();

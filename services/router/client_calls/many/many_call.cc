@@ -4,57 +4,111 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/string_view.h"
 #include "common/security/call_interceptor.h"
+#include "common/tokenizer/text/unicode.h"
 #include "services/router/client_calls/call_context.h"
 #include "services/router/client_calls/many/many_stream.h"
 #include "services/router/client_calls/message_padding.h"
 
 namespace tandem {
+namespace {
+
+constexpr size_t kOverheadBytes = 32;  // number, tags and lengths of an event
+
+// A message with an invalid text would end the stream at the client.
+std::string Repaired(absl::string_view text) {
+  std::string incomplete;
+  std::string repaired;
+  AppendRepairedUtf8({text.data(), text.size()}, incomplete, repaired);
+  return repaired;
+}
+
+std::optional<std::string> AuthorizationOf(v1::GenerateManyRequest& begin) {
+  if (!begin.has_authorization()) return std::nullopt;
+  return std::move(*begin.mutable_authorization());
+}
+
+}  // namespace
 
 ManyCall::ManyCall(CallId id, size_t buffer_bytes, size_t padding_bytes,
-                   v1::GenerateManyRequest begin, ManyStream* stream)
+                   v1::GenerateManyRequest begin, std::optional<Refusal> refusal,
+                   ManyStream* stream)
     : ClientCall(id, buffer_bytes),
       number_(begin.call()),
       padding_bytes_(padding_bytes),
       tenant_(std::move(*begin.mutable_tenant())),
       traceparent_(std::move(*begin.mutable_traceparent())),
-      authorization_(std::move(*begin.mutable_authorization())),
+      authorization_(AuthorizationOf(begin)),
+      refusal_(std::move(refusal)),
       stream_(stream) {
-  mutable_request().Swap(begin.mutable_generate());
+  if (!refusal_.has_value()) mutable_request().Swap(begin.mutable_generate());
 }
 
-absl::Status ManyCall::Check(CallGate& gate) const {
-  if (authorization_.empty()) return CheckCall(gate, kGenerateMethod, stream_->context());
-  return gate.Check(kGenerateMethod, std::array<std::string_view, 1>{authorization_});
+std::optional<Refusal> ManyCall::Check(CallGate& gate) const {
+  if (refusal_.has_value()) return refusal_;
+  absl::Status status;
+  if (!authorization_.has_value()) {
+    status = CheckCall(gate, kGenerateMethod, stream_->context());
+  } else if (authorization_->empty()) {
+    status = gate.Check(kGenerateMethod, {});
+  } else {
+    status = gate.Check(kGenerateMethod, std::array<std::string_view, 1>{*authorization_});
+  }
+  if (status.ok()) return std::nullopt;
+  return Refusal{.status = std::move(status)};
 }
 
 bool ManyCall::Write(v1::GenerateResponse response) {
-  if (finished_) return true;
+  if (finished()) return true;
   PadToMultiple(padding_bytes_, &response);
-  waiting_bytes_ += response.ByteSizeLong();
+  std::string bytes = response.SerializeAsString();
+  waiting_bytes_ += sizeof(std::string) + bytes.size();
   if (waiting_bytes_ > buffer_bytes()) {
-    stream_->Drop(number_);
+    waiting_.clear();
     waiting_bytes_ = 0;
     return false;
   }
-  stream_->Write(number_, std::move(response));
+  waiting_.push_back(std::move(bytes));
+  stream_->SetReady(*this);
   return true;
 }
 
-void ManyCall::OnSent(const v1::GenerateResponse& response) {
-  CountSent(response);
-  waiting_bytes_ -= response.ByteSizeLong();
-}
-
 void ManyCall::Finish(const absl::Status& status, int emitted_tokens, int retry_milliseconds) {
-  if (finished_) return;
-  finished_ = true;
-  v1::CallEnd end;
+  if (finished()) return;
+  v1::CallEnd& end = end_.emplace();
   end.set_code(static_cast<int32_t>(status.code()));
-  end.set_message(std::string(status.message()));
+  end.set_message(Repaired(status.message()));
   if (!status.ok()) end.set_emitted_tokens(emitted_tokens);
   end.set_retry_milliseconds(retry_milliseconds);
-  stream_->End(number_, end);
+  stream_->SetReady(*this);
+}
+
+void ManyCall::Cancel() {
+  waiting_.clear();
+  waiting_bytes_ = 0;
+  Finish(absl::CancelledError("the client canceled the call"), num_sent_tokens(), 0);
+}
+
+size_t ManyCall::next_bytes() const {
+  const size_t of_response = waiting_.empty() ? 0 : waiting_.front().size();
+  return kOverheadBytes + of_response + (end_.has_value() ? end_->message().size() : 0);
+}
+
+v1::CallEvent ManyCall::Take() {
+  v1::CallEvent event;
+  event.set_call(number_);
+  if (!waiting_.empty()) {
+    event.mutable_response()->ParseFromString(waiting_.front());
+    CountSent(event.response());
+    waiting_bytes_ -= sizeof(std::string) + waiting_.front().size();
+    waiting_.pop_front();
+  }
+  if (waiting_.empty() && end_.has_value()) {
+    *event.mutable_end() = *end_;
+    is_over_ = true;
+  }
+  return event;
 }
 
 }  // namespace tandem

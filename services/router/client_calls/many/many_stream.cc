@@ -7,11 +7,12 @@
 
 #include "common/rpc/grpc_status.h"
 #include "common/status.h"
+#include "services/router/client_calls/call_context.h"
 
 namespace tandem {
 namespace {
 
-// A message takes no more events once it is so large.
+// A message takes no more events once it is so large, or half as large as gRPC allows.
 constexpr size_t kFullMessageBytes = 64 << 10;
 
 // Metadata can have no other characters either.
@@ -29,9 +30,11 @@ void ManyStream::WaitForClient(v1::Generation::AsyncService* service,
 }
 
 void ManyStream::OnOpened(bool ok) {
-  if (!ok) return CallLifetime::End();
+  if (!ok) return End();
   done_.Expect();
   if (const absl::Status status = owner_->OnOpened(*this); !status.ok()) return Finish(status);
+  context_.AddInitialMetadata("tandem-max-stream-calls", std::to_string(limits_.calls));
+  context_.AddInitialMetadata("tandem-max-message-bytes", std::to_string(limits_.message_bytes));
   stream_.SendInitialMetadata(greet_.Begin());
   stream_.Read(&request_, read_.Begin());
 }
@@ -47,72 +50,77 @@ void ManyStream::OnRead(bool ok) {
 }
 
 void ManyStream::Handle(v1::GenerateManyRequest& message) {
-  const uint64_t number = message.call();
-  const auto found = calls_.find(number);
+  const auto found = calls_.find(message.call());
   switch (message.action_case()) {
     case v1::GenerateManyRequest::kGenerate:
       if (found != calls_.end()) {
-        return Finish(InvalidArgument("call: got " + std::to_string(number) +
-                                      ", which is under way, allowed: a number that no call has"));
+        return Abort(InvalidArgument("call: got " + std::to_string(message.call()) +
+                                     ", which is under way, allowed: a number that no call has"));
       }
-      if (calls_.size() >= max_calls_) {
-        return Refuse(number, ResourceExhausted("the stream has " + std::to_string(max_calls_) +
-                                                " calls under way, and takes no more"));
-      }
-      if (!IsPrintable(message.tenant()) || !IsPrintable(message.traceparent()) ||
-          !IsPrintable(message.authorization())) {
-        return Refuse(number, InvalidArgument("tenant, traceparent, authorization: must be "
-                                              "printable ASCII, as metadata are"));
-      }
-      return owner_->OnCall(*this, std::move(message));
+      return Begin(std::move(message));
     case v1::GenerateManyRequest::kCancel:
       if (found != calls_.end()) Cancel(*found->second);
       return;
     default:
-      return Finish(InvalidArgument("action: must be generate or cancel"));
+      return Abort(InvalidArgument("action: must be generate or cancel"));
   }
 }
 
-void ManyStream::Refuse(uint64_t call, const absl::Status& status) {
-  v1::CallEnd end;
-  end.set_code(static_cast<int32_t>(status.code()));
-  end.set_message(std::string(status.message()));
-  End(call, end);
+void ManyStream::Begin(v1::GenerateManyRequest message) {
+  // Refused calls are here until the client has read why.
+  if (calls_.size() >= 2 * limits_.calls) {
+    return Abort(ResourceExhausted("too many refused calls wait to be read"));
+  }
+  std::optional<Refusal> refusal = RefusalOf(message);
+  owner_->OnCall(*this, std::move(message), std::move(refusal));
+}
+
+std::optional<Refusal> ManyStream::RefusalOf(const v1::GenerateManyRequest& message) const {
+  if (calls_.size() >= limits_.calls) {
+    return Refusal{.status = ResourceExhausted("the stream has " + std::to_string(limits_.calls) +
+                                               " calls under way, and takes no more"),
+                   .retry_milliseconds = kRetryMilliseconds};
+  }
+  if (IsPrintable(message.tenant()) && IsPrintable(message.traceparent()) &&
+      IsPrintable(message.authorization())) {
+    return std::nullopt;
+  }
+  return Refusal{.status = InvalidArgument("tenant, traceparent, authorization: must be printable "
+                                           "ASCII, as metadata are")};
 }
 
 void ManyStream::Cancel(ManyCall& call) {
   if (call.finished()) return;
-  call.SetCanceled();
+  call.Cancel();
   calls_owner_->OnCanceled(call);
-  Drop(call.number());
-  Refuse(call.number(), absl::CancelledError("the client canceled the call"));
 }
 
 void ManyStream::CancelAll() {
   for (const auto& [number, call] : std::exchange(calls_, {})) {
+    Cancel(*call);
     left_.push_back(call);
-    if (call->finished()) continue;
-    call->SetCanceled();
-    calls_owner_->OnCanceled(*call);
   }
+  ready_.clear();
 }
 
 void ManyStream::Finish(const absl::Status& status) {
   if (open_.under_way() || status_.has_value()) return;
   status_ = status;
+  for (const auto& [number, call] : calls_) Cancel(*call);
+  WriteNext();
+}
+
+void ManyStream::Abort(const absl::Status& status) {
+  status_ = status;
   CancelAll();
   WriteNext();
 }
 
-v1::CallEvent* ManyStream::NewEvent(uint64_t call) {
-  if (waiting_.empty() || last_bytes_ > kFullMessageBytes) {
-    waiting_.emplace_back();
-    last_bytes_ = 0;
-  }
-  v1::CallEvent* const event = waiting_.back().add_events();
-  event->set_call(call);
+void ManyStream::SetReady(ManyCall& call) {
+  if (call.is_ready()) return;
+  call.set_ready(true);
+  ready_.push_back(&call);
   if (!std::exchange(waits_for_flush_, true)) owner_->OnEvents(*this);
-  return event;
 }
 
 void ManyStream::Flush() {
@@ -120,48 +128,28 @@ void ManyStream::Flush() {
   WriteNext();
 }
 
-void ManyStream::Write(uint64_t call, v1::GenerateResponse response) {
-  if (status_.has_value()) return;
-  v1::CallEvent* const event = NewEvent(call);
-  *event->mutable_response() = std::move(response);
-  last_bytes_ += event->ByteSizeLong();
-}
-
-void ManyStream::Drop(uint64_t call) {
-  for (v1::GenerateManyResponse& message : waiting_) {
-    auto* const events = message.mutable_events();
-    events->erase(std::remove_if(events->begin(), events->end(),
-                                 [call](const auto& event) { return event.call() == call; }),
-                  events->end());
+v1::GenerateManyResponse ManyStream::TakeEvents() {
+  const size_t full_bytes = std::min(kFullMessageBytes, limits_.message_bytes / 2);
+  v1::GenerateManyResponse message;
+  size_t bytes = 0;
+  while (!ready_.empty()) {
+    ManyCall& call = *ready_.front();
+    if (message.events_size() > 0 && bytes + call.next_bytes() > full_bytes) break;
+    bytes += call.next_bytes();
+    *message.add_events() = call.Take();
+    if (call.has_more()) continue;
+    call.set_ready(false);
+    ready_.pop_front();
+    if (!call.is_over()) continue;
+    left_.push_back(&call);
+    calls_.erase(call.number());
   }
-}
-
-void ManyStream::End(uint64_t call, const v1::CallEnd& end) {
-  if (status_.has_value()) return;
-  *NewEvent(call)->mutable_end() = end;
-}
-
-void ManyStream::NoteSent(const v1::GenerateManyResponse& message) {
-  for (const v1::CallEvent& event : message.events()) {
-    const auto found = calls_.find(event.call());
-    if (found == calls_.end()) continue;
-    if (event.has_response()) found->second->OnSent(event.response());
-    if (!event.has_end()) continue;
-    left_.push_back(found->second);
-    calls_.erase(found);
-  }
+  return message;
 }
 
 void ManyStream::WriteNext() {
   if (finishing_ || write_.under_way() || greet_.under_way()) return;
-  while (!waiting_.empty() && waiting_.front().events().empty()) waiting_.pop_front();
-  if (!waiting_.empty()) {
-    const v1::GenerateManyResponse message = std::move(waiting_.front());
-    waiting_.pop_front();
-    NoteSent(message);
-    stream_.Write(message, write_.Begin());
-    return;
-  }
+  if (!ready_.empty()) return stream_.Write(TakeEvents(), write_.Begin());
   if (!reads_ && calls_.empty() && !status_.has_value()) status_ = absl::OkStatus();
   if (!status_.has_value()) return;
   finishing_ = true;
@@ -170,19 +158,19 @@ void ManyStream::WriteNext() {
 
 void ManyStream::OnWritten(bool ok) {
   CloseLeft();
-  if (!ok) waiting_.clear();  // the stream is over, and OnDone is called too
+  if (!ok) CancelAll();  // the stream is over, and OnDone is called too
   WriteNext();
 }
 
 void ManyStream::OnFinished(bool /*ok*/) {
+  CancelAll();
   CloseLeft();
-  CallLifetime::End();
+  End();
 }
 
 void ManyStream::OnDone(bool /*ok*/) {
   if (!status_.has_value()) status_ = absl::CancelledError("");
   CancelAll();
-  waiting_.clear();
   CloseLeft();
   WriteNext();
 }

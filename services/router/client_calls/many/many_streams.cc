@@ -8,7 +8,7 @@
 namespace tandem {
 
 void ManyStreams::WaitForClient() {
-  auto stream = std::make_unique<ManyStream>(options_.max_calls, this, calls_);
+  auto stream = std::make_unique<ManyStream>(options_.limits, this, calls_);
   ManyStream* const waiting = stream.get();
   streams_.emplace(waiting, std::move(stream));
   waiting->WaitForClient(context_.service, context_.queue);
@@ -32,9 +32,11 @@ absl::Status ManyStreams::OnOpened(ManyStream& stream) {
   return CheckCall(*context_.gate, kGenerateManyMethod, stream.context());
 }
 
-void ManyStreams::OnCall(ManyStream& stream, v1::GenerateManyRequest begin) {
-  auto call = std::make_unique<ManyCall>(calls_->NewId(), options_.buffer_bytes,
-                                         options_.padding_bytes, std::move(begin), &stream);
+void ManyStreams::OnCall(ManyStream& stream, v1::GenerateManyRequest begin,
+                         std::optional<Refusal> refusal) {
+  auto call =
+      std::make_unique<ManyCall>(calls_->NewId(), options_.buffer_bytes, options_.padding_bytes,
+                                 std::move(begin), std::move(refusal), &stream);
   stream.Add(*call);
   calls_->Take(std::move(call));
 }

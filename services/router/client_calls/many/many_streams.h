@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -20,7 +21,7 @@ namespace tandem {
 class ManyStreams final : public ManyStream::Owner {
  public:
   struct Options {
-    size_t max_calls = 0;      // largest number of one stream at a time
+    ManyLimits limits;
     size_t buffer_bytes = 0;   // largest part of a call's output that waits for the client to read
     size_t padding_bytes = 0;  // sizes of responses are multiples of this number; 0: any size
   };
@@ -38,7 +39,8 @@ class ManyStreams final : public ManyStream::Owner {
 
  private:
   absl::Status OnOpened(ManyStream& stream) override;
-  void OnCall(ManyStream& stream, v1::GenerateManyRequest begin) override;
+  void OnCall(ManyStream& stream, v1::GenerateManyRequest begin,
+              std::optional<Refusal> refusal) override;
   void OnEvents(ManyStream& stream) override { waiting_.insert(&stream); }
   void OnClosed(ManyStream& stream) override;
 
