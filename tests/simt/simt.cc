@@ -1,5 +1,7 @@
 #include "tests/simt/simt.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -18,6 +20,11 @@
 
 namespace simt {
 namespace {
+
+// Each launch takes large pieces of memory and frees them. The C library keeps them, because their
+// pages would otherwise fault again, which took a third of the time of a test.
+[[maybe_unused]] const bool kKeepsFreedMemory =
+    mallopt(M_MMAP_MAX, 0) == 1 && mallopt(M_TRIM_THRESHOLD, 1 << 30) == 1;
 
 // The most turns of a warp's lanes before another warp runs. Half of a warp's visits are short.
 // While a warp runs on, its stacks stay in the first-level cache. Short visits end between two

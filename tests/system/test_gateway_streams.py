@@ -207,6 +207,7 @@ def test_a_router_with_low_limits_refuses_nobody(server, servers, gateways):
     gateway = gateways(low.address)
     gateway.complete(prompt=PROMPT, max_tokens=1)
     time.sleep(0.2)
+    prompts = [PROMPT, PROMPT + " once upon a time" * 130]
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda i: gateway.complete(prompt=PROMPT + " once upon a time" * (130 * (i % 2)), max_tokens=20 + i, ignore_eos=True), range(16)))
+        answers = list(pool.map(lambda i: gateway.complete(prompt=prompts[i % 2], max_tokens=20 + i, ignore_eos=True), range(16)))
     assert [answer["usage"]["completion_tokens"] for answer in answers] == [20 + i for i in range(16)]
