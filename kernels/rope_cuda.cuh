@@ -14,7 +14,7 @@ namespace tandem {
 // The numbers that two dimensions of a head, half a head apart, need to be turned and stored. They
 // do not depend on the dimensions' values, so they can be loaded before those are known.
 struct RopePair {
-  size_t head;       // of the row's queries, then its keys, then its values
+  size_t head;       // among the row's queries, then its keys, then its values
   size_t dimension;  // the first one
   size_t cache_row;
   size_t page;

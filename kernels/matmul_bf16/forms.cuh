@@ -118,8 +118,8 @@ struct GateForm {
   }
 };
 
-// Queries, keys and values. Two dimensions of a head that are half a head apart make a pair. Queries
-// and keys are turned, and keys and values go to the cache.
+// Queries, keys and values. Two dimensions of a head that are half a head apart make a pair.
+// Queries and keys are turned, and keys and values go to the cache.
 struct RopeForm {
   MatMulArgs product;
   DeviceRopeAndStoreArgs rope;

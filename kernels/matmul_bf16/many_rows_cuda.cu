@@ -390,21 +390,32 @@ absl::Status LaunchTiles(Tile tile, const Form& form, CudaStream stream) {
 
 }  // namespace
 
+size_t SharedBytes(Tile tile) {
+  switch (tile) {
+    case Tile::k128x128:
+      return Shape128x128::kSharedBytes;
+    case Tile::k128x64:
+      return Shape128x64::kSharedBytes;
+    default:
+      return Shape64x64::kSharedBytes;
+  }
+}
+
 Tile ChooseTile(size_t features, size_t rows, const BlockLimits& limits) {
   // The time of a step, in clocks of a multiprocessor that has as many blocks as it can hold.
   struct Cost {
     Tile tile;
-    size_t features, rows, shared_bytes, clocks;
+    size_t features, rows, clocks;
   };
   constexpr Cost kCosts[] = {
-      {Tile::k128x128, 128, 128, Shape128x128::kSharedBytes, 1200},
-      {Tile::k128x64, 128, 64, Shape128x64::kSharedBytes, 740},
-      {Tile::k64x64, 64, 64, Shape64x64::kSharedBytes, 500},
+      {Tile::k128x128, 128, 128, 1200},
+      {Tile::k128x64, 128, 64, 740},
+      {Tile::k64x64, 64, 64, 500},
   };
   Tile best = Tile::k64x64;
   size_t best_clocks = SIZE_MAX;
   for (const Cost& cost : kCosts) {
-    if (cost.shared_bytes > limits.max_shared_bytes) continue;
+    if (SharedBytes(cost.tile) > limits.max_shared_bytes) continue;
     const size_t blocks =
         ((features + cost.features - 1) / cost.features) * ((rows + cost.rows - 1) / cost.rows);
     const auto multiprocessors = static_cast<size_t>(limits.num_multiprocessors);

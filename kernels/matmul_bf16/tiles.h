@@ -19,8 +19,12 @@ inline constexpr Tile kTiles[] = {Tile::k64x64, Tile::k128x64, Tile::k128x128};
 // Returns the tile with which a product ends first, among those that have room.
 Tile ChooseTile(size_t features, size_t rows, const BlockLimits& limits);
 
-// Computes a product in tiles of this kind, whatever the number of rows (for tests). PRECOND: what
-// MatMulBf16 checks, rows > 0 and out_features > 0. x of several parts has tiles of one kind only.
+// Returns the bytes of dynamic shared memory that a thread block with such a tile takes.
+size_t SharedBytes(Tile tile);
+
+// Computes a product in tiles of this kind, whatever the number of rows (for tests and
+// checks). PRECOND: what MatMulBf16 checks, rows > 0 and out_features > 0. x of several parts has
+// tiles of one kind only.
 absl::Status MatMulInTiles(Tile tile, const MatMulArgs& args, CudaStream stream);
 
 }  // namespace tandem::bf16_product

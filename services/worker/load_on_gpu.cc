@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -28,6 +29,10 @@ absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
     spdlog::warn("passes run kernel by kernel from now on, without CUDA graphs: {}",
                  std::string(why.message()));
   };
+  const auto log_checked = [](std::chrono::nanoseconds took) {
+    using Milliseconds = std::chrono::duration<double, std::milli>;
+    spdlog::info("the GPU's kernels were checked in {:.1f} ms", Milliseconds(took).count());
+  };
   const bool is_exact = options.activation_precision == "exact";
   TANDEM_ASSIGN_OR_RETURN(const ModelDescription target, ModelDescription::Load(options.folder));
   TANDEM_ASSIGN_OR_RETURN(const DrafterRoom room, RoomForAllHeads(options.heads_folder, target));
@@ -42,6 +47,8 @@ absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
                                                    .max_slots = options.max_slots,
                                                    .judges = options.judges,
                                                    .exact_activations = is_exact,
+                                                   .checks_kernels = options.checks_gpu,
+                                                   .on_kernels_checked = log_checked,
                                                    .on_progress = log_progress,
                                                    .on_no_graphs = log_no_graphs}));
   DeviceModel loaded;

@@ -40,8 +40,8 @@ struct DeviceModel {
   // kernels/device/device.h).
   std::function<bool()> is_lost;
 };
-// FAILED_PRECONDITION: there is no such device, and the message says why. Other errors concern the
-// model or the memory.
+// FAILED_PRECONDITION: there is no such device, or it computes wrong, and the message says why.
+// Other errors concern the model or the memory.
 using DeviceModelLoader = std::function<absl::StatusOr<DeviceModel>(const WorkerModelOptions&)>;
 
 struct WorkerModelOptions {
@@ -65,6 +65,7 @@ struct WorkerModelOptions {
   std::string activation_precision = "auto";
   int gpu = 0;                    // index of the GPU, as the driver counts
   uint64_t gpu_memory_bytes = 0;  // see CudaModelOptions
+  bool checks_gpu = true;         // its kernels are checked before the model is loaded
   bool judges = false;            // true for the target: on a GPU, memory for judging is set aside
   // A drafter guesses what its model will draw (HostProposer).
   bool guesses = true;

@@ -234,6 +234,7 @@ class LostDeviceTest : public ::testing::Test {
         WorkerModel::Load({.folder = folder_.path(),
                            .max_slots = 2,
                            .backend = "cuda",
+                           .checks_gpu = false,
                            .judges = true,
                            .load_on_gpu = LoadOnGpu});
     ASSERT_TRUE(loaded.ok()) << loaded.status();

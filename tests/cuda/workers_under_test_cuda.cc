@@ -87,6 +87,7 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> LoadWorkerUnderTest(
   WorkerModelOptions on_gpu = options;
   on_gpu.backend = "cuda";
   on_gpu.judges = true;
+  on_gpu.checks_gpu = false;  // tests/cuda/check does it, and it takes long over the shim
   on_gpu.load_on_gpu = LoadOnGpu;
   TempDir folder;
   newest_bomb = faults.has_value() ? faults->bomb : -1;

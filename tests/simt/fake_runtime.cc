@@ -133,6 +133,8 @@ struct FakeDevice {
   std::set<CUgraph_st*> recorded_graphs;
   std::set<CUgraphExec_st*> graphs;
   uint64_t bytes_to_host = 0;
+  uint64_t copies_to_host = 0;
+  uint64_t spoiled_copy = ~uint64_t{0};
   std::map<const void*, size_t> shared_limits;  // limits of kernels that asked for more
   size_t used = 0;
   size_t most_shared_bytes = simt::kMostSharedBytes;
@@ -432,7 +434,11 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   Put(stream, [=] {
     const DeviceAccess access;
     std::memcpy(to, from, bytes);
-    if (IsOfDevice(from) && !IsOfDevice(to)) Device().bytes_to_host += bytes;
+    if (!IsOfDevice(from) || IsOfDevice(to)) return;
+    Device().bytes_to_host += bytes;
+    if (bytes > 0 && Device().copies_to_host++ == Device().spoiled_copy) {
+      *static_cast<uint8_t*>(to) ^= 1;
+    }
   });
   return cudaSuccess;
 }
@@ -724,11 +730,14 @@ void FailCall(uint64_t number, cudaError_t error) {
 }
 const std::string& FailedCall() { return Device().failed_call; }
 void LoseDevice(uint64_t number) { Device().first_lost_call = Device().num_calls + number; }
+void SpoilCopyToHost(uint64_t number) { Device().spoiled_copy = Device().copies_to_host + number; }
 void FailNoCall() {
+  Device().spoiled_copy = ~uint64_t{0};
   Device().failing_call = ~uint64_t{0};
   Device().first_lost_call = ~uint64_t{0};
 }
 uint64_t NumCalls() { return Device().num_calls; }
+uint64_t NumCopiesToHost() { return Device().copies_to_host; }
 uint64_t NumBytesToHost() { return Device().bytes_to_host; }
 size_t NumLive() {
   const FakeDevice& device = Device();

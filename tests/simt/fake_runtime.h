@@ -161,9 +161,13 @@ const std::string& FailedCall();
 // Makes all calls fail with cudaErrorIllegalAddress, beginning with the call of this number from
 // now on.
 void LoseDevice(uint64_t number);
-void FailNoCall();            // cancels both
+// Changes the first byte of a copy from device memory: of the copy with this number from now on.
+// Copies of rows with gaps do not count.
+void SpoilCopyToHost(uint64_t number);
+void FailNoCall();            // cancels all three
 uint64_t NumCalls();          // number of calls to the runtime so far
 size_t NumLive();             // allocations, pinned ranges, streams, events and graphs
+uint64_t NumCopiesToHost();   // as SpoilCopyToHost counts
 uint64_t NumBytesToHost();    // bytes copied from device memory so far
 void SetSeed(uint64_t seed);  // seed of the order in which threads run
 void SetDeviceCount(int count);

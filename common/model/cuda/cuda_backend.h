@@ -34,8 +34,8 @@ namespace tandem {
 // a block can therefore be recorded as a graph, and the graph serves every block of that shape.
 class CudaBackend final : public DecoderBackend {
  public:
-  // Largest number of rows in a block. Each takes scratch memory, and products of more rows give the
-  // multiprocessors of a large GPU more even shares (kernels/matmul_bf16/tiles.h).
+  // Largest number of rows in a block. Each takes scratch memory, and products of more rows give
+  // the multiprocessors of a large GPU more even shares (kernels/matmul_bf16/tiles.h).
   static constexpr size_t kMaxBlockRows = 2048;
   static_assert(kMaxBlockRows <= RowSet::kMaxRows);
   // Largest number of rows of logits in a block, and in a pass whose logits stay on the device.

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/model/checkpoint/checkpoint.h"
+#include "common/model/cuda/check/device_check.h"
+#include "common/model/cuda/cuda_linear.h"
 #include "common/model/model_fingerprint.h"
 #include "common/model/model_weights.h"
 #include "common/status.h"
@@ -67,11 +69,28 @@ absl::StatusOr<std::unique_ptr<CudaModel>> CudaModel::Load(const std::filesystem
   TANDEM_RETURN_IF_ERROR(
       CheckHeadSize(folder, model->description_, weights.embedding.dtype, model->device_));
   TANDEM_ASSIGN_OR_RETURN(model->stream_, DeviceStream::Create());
+  if (model->options_.checks_kernels) TANDEM_RETURN_IF_ERROR(model->CheckKernels(weights));
   TANDEM_RETURN_IF_ERROR(model->TakeMemory(weights));
   TANDEM_RETURN_IF_ERROR(model->Upload(weights));
   model->fingerprint_ = FingerprintModel(weights, model->description_);
   TANDEM_RETURN_IF_ERROR(checkpoint->CheckWhole());
   return model;
+}
+
+absl::Status CudaModel::CheckKernels(const ModelWeights& weights) const {
+  const AttentionDescription& attention = description_.attention;
+  const KernelSettings settings = {
+      .head_size = attention.head_size,
+      .heads_per_kv_head = attention.num_heads / attention.num_kv_heads,
+      .weights = weights.layers.front().attention_output.dtype,
+      .pages = weights.embedding.dtype,
+      .num_parts = NumBf16Parts(options_.exact_activations)};
+  const auto begin = std::chrono::steady_clock::now();
+  TANDEM_RETURN_IF_ERROR(CheckDevice(device_, settings, stream_));
+  if (options_.on_kernels_checked) {
+    options_.on_kernels_checked(std::chrono::steady_clock::now() - begin);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<DrafterOnDevice>> CudaModel::ReadHeads(

@@ -3,6 +3,7 @@
 #define TANDEM_COMMON_MODEL_CUDA_CUDA_MODEL_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -62,6 +63,10 @@ struct CudaModelOptions {
   // A pass of few rows is started as one graph when its shape comes again. Other passes go kernel
   // by kernel.
   bool use_graphs = true;
+  // The GPU's kernels are checked before anything is loaded (check/device_check.h).
+  bool checks_kernels = false;
+  // Called when they were checked and are right.
+  std::function<void(std::chrono::nanoseconds took)> on_kernels_checked = {};
   // Called while weights are copied, with the bytes copied so far and the bytes of all weights.
   std::function<void(uint64_t done, uint64_t all)> on_progress = {};
   // Called at most once: when graphs fail, and passes go kernel by kernel from then on although
@@ -80,7 +85,8 @@ class CudaModel final : public LanguageModel {
   // Loads a model. Errors name the file and the field, or the device and the reason why it is not
   // used, or the parts that do not fit into memory. INVALID_ARGUMENT: a size is not a multiple of
   // 8, tensors of one product have different types (Q, K and V; gate and up), or the shared memory
-  // of this device does not hold a head.
+  // of this device does not hold a head. FAILED_PRECONDITION: there is no such device, or its
+  // kernels compute wrong results.
   static absl::StatusOr<std::unique_ptr<CudaModel>> Load(const std::filesystem::path& folder,
                                                          CudaModelOptions options);
   ~CudaModel() override = default;
@@ -134,6 +140,7 @@ class CudaModel final : public LanguageModel {
   // Reads the heads of a folder.
   absl::StatusOr<std::unique_ptr<DrafterOnDevice>> ReadHeads(const std::filesystem::path& folder,
                                                              const ModelWeights& weights) const;
+  absl::Status CheckKernels(const ModelWeights& weights) const;
   // Lays out and takes all device memory.
   absl::Status TakeMemory(const ModelWeights& weights);
   absl::Status LayOut(const MemoryTaker& take);

@@ -70,7 +70,8 @@ class CudaSteps : public StepDevice, public CudaDrafter {
   absl::Status Gather(const Table& table, const int32_t* ids, size_t rows, const ProductRows& to);
   // Looks the embeddings of the rows' tokens up.
   absl::Status Embed(const CudaLinear& embedding, const ProductRows& to);
-  // Computes queries, keys and values of the rows of `x`. `index` is the layer's place on the pages.
+  // Computes queries, keys and values of the rows of `x`. `index` is the layer's place on the
+  // pages.
   absl::Status Qkv(const CudaLayerWeights& weights, const ProductRows& x, size_t index);
   // Attends with the queries, keys and values of a layer whose place on the pages is `index`.
   // Nobody sees the first `hidden_rows` rows of a cache.
