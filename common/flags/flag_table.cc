@@ -1105,8 +1105,8 @@ constexpr Flag kFlags[] = {
      .least = 1,
      .most = kMany,
      .help =
-         "One stream of GenerateMany carries at most this many calls at once. A gateway puts at "
-         "most 1,024 on a stream."},
+         "One stream of GenerateMany carries at most this many calls at once. A gateway puts three "
+         "quarters of it on a stream, at most 768."},
     {.name = "--max-message-bytes",
      .programs = kRouter,
      .group = "Resources",

@@ -136,6 +136,8 @@ def test_a_refused_call_says_what_generate_says_and_its_neighbor_goes_on(server,
         assert (end.code, end.message) == (refused.value.code().value[0], refused.value.details())
     stream.begin(20, fields={"tenant": "x" * 300}, max_tokens=2)
     assert "metadata tandem-tenant: got 300 bytes" in stream.end_of(20).message
+    stream.begin(22, fields={"traceparent": "x" * 20_000}, max_tokens=2)
+    assert "got 20000 bytes" in stream.end_of(22).message
     for field in ("tenant", "traceparent", "authorization"):
         stream.begin(21, fields={field: "a\nb"}, max_tokens=2)
         end = stream.end_of(21)
@@ -248,8 +250,8 @@ def test_refusals_that_nobody_reads_are_bounded(servers, models):
         stream.begin(number, fields={"tenant": "\n"}, max_tokens=1)
     time.sleep(1)
     stream.read()
-    assert stream.wait() == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert stream.call.details() == "too many refused calls wait to be read"
+    assert stream.wait() == grpc.StatusCode.UNAVAILABLE
+    assert stream.call.details() == "too many ends of calls wait to be read"
     channel.close()
 
 
@@ -263,6 +265,19 @@ def test_events_keep_to_the_limit_of_messages(servers):
     stream.read()
     for number in range(4):
         assert len(stream.output_of(number).token_ids) == 60
+    stream.call.cancel()
+    stream.wait()
+
+
+def test_padding_does_not_count_as_output_that_waits(servers):
+    server = servers(target=harness.TALES_TARGET, draft=harness.TALES_DRAFT, max_slots=4,
+                     environment={"TANDEM_STREAM_PADDING_BYTES": "4096", "TANDEM_STREAM_BUFFER_BYTES": "16384"})
+    stream = Stream(server.stub)
+    for number in range(4):
+        stream.begin(number, max_tokens=60, ignore_eos=True, temperature=0)
+    for number in range(4):
+        assert len(stream.output_of(number).token_ids) == 60
+        assert all(response.ByteSize() % 4096 == 0 for response in stream.responses[number])
     stream.call.cancel()
     stream.wait()
 

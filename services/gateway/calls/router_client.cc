@@ -135,7 +135,8 @@ std::shared_ptr<GenerateStream> RouterClient::Generate(const boost::asio::any_io
     message.set_authorization(token.empty() ? "" : "Bearer " + token);
     auto call = std::make_shared<SharedCall>(strand, choice, listener);
     if (shared->Begin(&message, call)) return call;
-    request.Swap(message.mutable_generate());  // the stream has just ended
+    request.Swap(
+        message.mutable_generate());  // it has just ended or filled up, or the request is large
   }
   Channel* const channel = TakeChannel();
   auto stream = std::make_shared<OwnStream>(strand, choice, std::move(listener),

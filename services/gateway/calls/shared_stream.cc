@@ -46,8 +46,9 @@ bool SharedStream::has_ended() const {
 void SharedStream::OnReadInitialMetadataDone(bool ok) {
   const std::lock_guard lock(mutex_);
   if (!ok || state_ != State::kOpening) return;
-  max_calls_ = std::min(kMaxCalls, LimitOf("tandem-max-stream-calls") / 4 * 3);
+  max_calls_ = std::min(kMaxCalls, (LimitOf("tandem-max-stream-calls") * 3 + 3) / 4);
   max_request_bytes_ = std::min(kMaxRequestBytes, LimitOf("tandem-max-message-bytes") / 2);
+  if (max_calls_ == 0 || max_request_bytes_ == 0) return context_.TryCancel();  // not told
   state_ = State::kOpen;
 }
 
@@ -84,7 +85,10 @@ void SharedStream::Cancel(uint64_t call) {
   bool writes = false;
   {
     const std::lock_guard lock(mutex_);
-    if (calls_.erase(call) == 0 || !may_write()) return;
+    const auto found = calls_.find(call);
+    if (found == calls_.end() || found->second == nullptr) return;
+    found->second = nullptr;  // it counts until its end comes, as in the router
+    if (!may_write()) return;
     v1::GenerateManyRequest message;
     message.set_call(call);
     message.mutable_cancel();
@@ -154,16 +158,10 @@ std::vector<SharedStream::Delivery> SharedStream::DeliveriesOf(
     const v1::CallEvent& event = message.events(i);
     const auto found = calls_.find(event.call());
     if (found == calls_.end()) continue;
-    deliveries.push_back({found->second, i});
+    if (found->second != nullptr) deliveries.push_back({found->second, i});
     if (event.has_end()) calls_.erase(found);
   }
   return deliveries;
-}
-
-template <typename Work>
-void SharedStream::RunInOrder(const SharedCall& call, Work work) {
-  if (!order_.has_value()) order_.emplace(call.io().get_executor());
-  asio::post(*order_, std::move(work));
 }
 
 void SharedStream::OnReadDone(bool ok) {
@@ -179,14 +177,14 @@ void SharedStream::OnReadDone(bool ok) {
   std::vector<Delivery> deliveries = DeliveriesOf(*message);
   EndIfIdle();
   if (deliveries.empty()) return StartRead(&message_);
-  const SharedCall& first = *deliveries.front().call;
-  RunInOrder(first, [this, message = std::move(message), deliveries = std::move(deliveries)] {
+  asio::io_context& io = deliveries.front().call->io();
+  asio::post(io, [this, message = std::move(message), deliveries = std::move(deliveries)] {
     for (const Delivery& delivery : deliveries) {
       asio::dispatch(delivery.call->strand(), [message, delivery] {
         delivery.call->OnEvent(message->events(delivery.event));
       });
     }
-    // If the threads are behind, the router waits.
+    // Messages are given out one after the other, and a router waits if the threads are behind.
     StartRead(&message_);
   });
 }
@@ -200,12 +198,12 @@ void SharedStream::OnDone(const grpc::Status& status) {
     self.swap(self_);
   }
   for (const auto& [number, call] : calls) {
+    if (call == nullptr) continue;
     asio::post(call->strand(),
                [call = call, end = EndOf(context_, status)] { call->OnStreamEnd(end); });
   }
   calls.clear();
   const std::lock_guard lock(mutex_);
-  order_.reset();  // whoever waits may destroy the calls' threads
   state_ = State::kEnded;
   ended_.notify_all();
 }

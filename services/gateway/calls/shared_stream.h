@@ -5,15 +5,12 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/client_callback.h>
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/strand.hpp>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -66,9 +63,6 @@ class SharedStream final
   void OnWriteDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
 
-  // Runs `work` after all earlier work, on a thread of the calls.
-  template <typename Work>
-  void RunInOrder(const SharedCall& call, Work work);
   std::vector<Delivery> DeliveriesOf(const v1::GenerateManyResponse& message);
   // Whether the client may write. Until the state is kEnding, gRPC is held, so that operations can
   // begin. PRECOND: mutex_ is held.
@@ -83,12 +77,10 @@ class SharedStream final
   grpc::ClientContext context_;
   Clock::time_point started_at_ = Clock::now();
   v1::GenerateManyResponse message_;
-  // Events of one call can be in messages that come one after the other, so messages are given out
-  // in order. Used by one function of the reactor at a time. None: no call got anything yet.
-  std::optional<boost::asio::strand<boost::asio::io_context::executor_type>> order_;
   mutable std::mutex mutex_;
   std::condition_variable ended_;
-  State state_ = State::kOpening;                                    // guarded by mutex_
+  State state_ = State::kOpening;  // guarded by mutex_
+  // By number. Null: canceled, and its end is still to come.
   std::unordered_map<uint64_t, std::shared_ptr<SharedCall>> calls_;  // guarded by mutex_
   size_t max_calls_ = 0;          // guarded by mutex_; that the stream has at a time
   size_t max_request_bytes_ = 0;  // guarded by mutex_

@@ -61,7 +61,6 @@ std::optional<Refusal> ManyCall::Check(CallGate& gate) const {
 
 bool ManyCall::Write(v1::GenerateResponse response) {
   if (finished()) return true;
-  PadToMultiple(padding_bytes_, &response);
   std::string bytes = response.SerializeAsString();
   waiting_bytes_ += sizeof(std::string) + bytes.size();
   if (waiting_bytes_ > buffer_bytes()) {
@@ -76,6 +75,7 @@ bool ManyCall::Write(v1::GenerateResponse response) {
 
 void ManyCall::Finish(const absl::Status& status, int emitted_tokens, int retry_milliseconds) {
   if (finished()) return;
+  DropRequest();  // a refused call may wait for long until the client has read why
   v1::CallEnd& end = end_.emplace();
   end.set_code(static_cast<int32_t>(status.code()));
   end.set_message(Repaired(status.message()));
@@ -84,15 +84,16 @@ void ManyCall::Finish(const absl::Status& status, int emitted_tokens, int retry_
   stream_->SetReady(*this);
 }
 
-void ManyCall::Cancel() {
+void ManyCall::Cancel(const absl::Status& why) {
   waiting_.clear();
   waiting_bytes_ = 0;
-  Finish(absl::CancelledError("the client canceled the call"), num_sent_tokens(), 0);
+  Finish(why, num_sent_tokens(), 0);
 }
 
 size_t ManyCall::next_bytes() const {
   const size_t of_response = waiting_.empty() ? 0 : waiting_.front().size();
-  return kOverheadBytes + of_response + (end_.has_value() ? end_->message().size() : 0);
+  return kOverheadBytes + of_response + padding_bytes_ +
+         (end_.has_value() ? end_->message().size() : 0);
 }
 
 v1::CallEvent ManyCall::Take() {
@@ -100,6 +101,7 @@ v1::CallEvent ManyCall::Take() {
   event.set_call(number_);
   if (!waiting_.empty()) {
     event.mutable_response()->ParseFromString(waiting_.front());
+    PadToMultiple(padding_bytes_, event.mutable_response());
     CountSent(event.response());
     waiting_bytes_ -= sizeof(std::string) + waiting_.front().size();
     waiting_.pop_front();

@@ -33,8 +33,8 @@ class ManyCall final : public ClientCall {
   bool Write(v1::GenerateResponse response) override;
   void Finish(const absl::Status& status, int emitted_tokens, int retry_milliseconds) override;
 
-  // The client has canceled the call. What waits is dropped.
-  void Cancel();
+  // The call ends before its time. What waits is dropped.
+  void Cancel(const absl::Status& why);
   // Whether something waits for the client, and the size of the next event, about.
   bool has_more() const { return !waiting_.empty() || (end_.has_value() && !is_over_); }
   size_t next_bytes() const;

@@ -15,6 +15,11 @@ namespace {
 // A message takes no more events once it is so large, or half as large as gRPC allows.
 constexpr size_t kFullMessageBytes = 64 << 10;
 
+// Largest size of what a call has in place of metadata. gRPC's metadata have the same limit.
+constexpr size_t kMaxFieldBytes = 16 << 10;
+
+absl::Status CanceledByClient() { return absl::CancelledError("the client canceled the call"); }
+
 // Metadata can have no other characters either.
 bool IsPrintable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
@@ -42,8 +47,8 @@ void ManyStream::OnOpened(bool ok) {
 void ManyStream::OnGreeted(bool /*ok*/) { WriteNext(); }
 
 void ManyStream::OnRead(bool ok) {
-  CloseLeft();
   if (ok && !status_.has_value()) Handle(request_);
+  CloseLeft();
   if (ok && !status_.has_value()) return stream_.Read(&request_, read_.Begin());
   reads_ = false;
   WriteNext();
@@ -59,7 +64,7 @@ void ManyStream::Handle(v1::GenerateManyRequest& message) {
       }
       return Begin(std::move(message));
     case v1::GenerateManyRequest::kCancel:
-      if (found != calls_.end()) Cancel(*found->second);
+      if (found != calls_.end()) Cancel(*found->second, CanceledByClient());
       return;
     default:
       return Abort(InvalidArgument("action: must be generate or cancel"));
@@ -67,11 +72,16 @@ void ManyStream::Handle(v1::GenerateManyRequest& message) {
 }
 
 void ManyStream::Begin(v1::GenerateManyRequest message) {
-  // Refused calls are here until the client has read why.
+  // Calls are here until the client has read how they ended, also refused and canceled ones.
   if (calls_.size() >= 2 * limits_.calls) {
-    return Abort(ResourceExhausted("too many refused calls wait to be read"));
+    return Abort(Unavailable("too many ends of calls wait to be read"));
   }
   std::optional<Refusal> refusal = RefusalOf(message);
+  if (refusal.has_value()) {
+    const uint64_t number = message.call();
+    message.Clear();
+    message.set_call(number);
+  }
   owner_->OnCall(*this, std::move(message), std::move(refusal));
 }
 
@@ -81,6 +91,13 @@ std::optional<Refusal> ManyStream::RefusalOf(const v1::GenerateManyRequest& mess
                                                " calls under way, and takes no more"),
                    .retry_milliseconds = kRetryMilliseconds};
   }
+  const size_t field_bytes =
+      message.tenant().size() + message.traceparent().size() + message.authorization().size();
+  if (field_bytes > kMaxFieldBytes) {
+    return Refusal{.status = InvalidArgument(
+                       "tenant, traceparent, authorization: got " + std::to_string(field_bytes) +
+                       " bytes, allowed: at most " + std::to_string(kMaxFieldBytes) + " together")};
+  }
   if (IsPrintable(message.tenant()) && IsPrintable(message.traceparent()) &&
       IsPrintable(message.authorization())) {
     return std::nullopt;
@@ -89,15 +106,15 @@ std::optional<Refusal> ManyStream::RefusalOf(const v1::GenerateManyRequest& mess
                                            "ASCII, as metadata are")};
 }
 
-void ManyStream::Cancel(ManyCall& call) {
+void ManyStream::Cancel(ManyCall& call, const absl::Status& why) {
   if (call.finished()) return;
-  call.Cancel();
+  call.Cancel(why);
   calls_owner_->OnCanceled(call);
 }
 
 void ManyStream::CancelAll() {
   for (const auto& [number, call] : std::exchange(calls_, {})) {
-    Cancel(*call);
+    Cancel(*call, CanceledByClient());
     left_.push_back(call);
   }
   ready_.clear();
@@ -106,7 +123,7 @@ void ManyStream::CancelAll() {
 void ManyStream::Finish(const absl::Status& status) {
   if (open_.under_way() || status_.has_value()) return;
   status_ = status;
-  for (const auto& [number, call] : calls_) Cancel(*call);
+  for (const auto& [number, call] : calls_) Cancel(*call, status);
   WriteNext();
 }
 
@@ -137,9 +154,12 @@ v1::GenerateManyResponse ManyStream::TakeEvents() {
     if (message.events_size() > 0 && bytes + call.next_bytes() > full_bytes) break;
     bytes += call.next_bytes();
     *message.add_events() = call.Take();
-    if (call.has_more()) continue;
-    call.set_ready(false);
     ready_.pop_front();
+    if (call.has_more()) {
+      ready_.push_back(&call);  // other calls come first
+      continue;
+    }
+    call.set_ready(false);
     if (!call.is_over()) continue;
     left_.push_back(&call);
     calls_.erase(call.number());
@@ -158,7 +178,10 @@ void ManyStream::WriteNext() {
 
 void ManyStream::OnWritten(bool ok) {
   CloseLeft();
-  if (!ok) CancelAll();  // the stream is over, and OnDone is called too
+  if (!ok) {  // the stream is over, and OnDone is called too
+    if (!status_.has_value()) status_ = absl::CancelledError("");
+    CancelAll();
+  }
   WriteNext();
 }
 

@@ -83,7 +83,7 @@ class ManyStream final : public CallLifetime {
   std::optional<Refusal> RefusalOf(const v1::GenerateManyRequest& message) const;
   // The client has broken the rules. The stream ends without what its calls have.
   void Abort(const absl::Status& status);
-  void Cancel(ManyCall& call);
+  void Cancel(ManyCall& call, const absl::Status& why);
   // The client is gone, or has broken the rules.
   void CancelAll();
   void WriteNext();
