@@ -194,12 +194,15 @@ def test_a_stream_that_breaks_the_protocol_ends(server, fault, message):
 
 def test_a_stream_has_a_limit_of_calls(server, stream):
     for number in range(41):
-        stream.begin(number, max_tokens=30, ignore_eos=True, temperature=0)
+        stream.begin(number, **ENDLESS)
     end = stream.end_of(40)
     assert end.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0] and end.retry_milliseconds > 0
     assert end.message == "the stream has 40 calls under way, and takes no more"
     assert dict(stream.call.initial_metadata())["tandem-max-stream-calls"] == "40"
-    assert len(stream.output_of(39).token_ids) == 30
+    stream.cancel(39)
+    assert stream.end_of(39).code == grpc.StatusCode.CANCELLED.value[0]
+    stream.begin(41, max_tokens=0)  # refused for another reason, so there is room
+    assert stream.end_of(41).code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
 
 
 def test_a_full_queue_says_when_to_come_back(servers):
