@@ -76,7 +76,7 @@ def test_reflection_describes_the_service(server):
     assert "tandem.v1.Generation" in database.get_services()
     file = database.FindFileContainingSymbol("tandem.v1.Generation")
     assert file.package == "tandem.v1"
-    assert {method.name for method in file.service[0].method} == {"Generate", "Tokenize", "Detokenize", "GetServerInfo"}
+    assert {method.name for method in file.service[0].method} == {"Generate", "GenerateMany", "Tokenize", "Detokenize", "GetServerInfo"}
 
 
 def reflect(server, version, request):
