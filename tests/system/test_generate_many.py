@@ -217,13 +217,23 @@ def test_a_full_queue_says_when_to_come_back(servers):
     wait_until(lambda: idle(server), 10, "the slots are free")
 
 
-def test_a_client_that_does_not_read_loses_its_calls_alone(servers, models):
+@pytest.fixture
+def unread(servers, models):
+    """Returns a server of long outputs, and a stream whose client does not read yet."""
     target = models.random(vocabulary_size=4096, hidden_size=32, layers=1, dtype="bf16", max_positions=16384, seed=9,
                            tokenizer_from=harness.TALES_TARGET)
     server = servers(target=target, drafter="none", max_slots=3)
     # This turns off the probe that lets the client's own buffer grow to megabytes.
     channel = grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)])
     stream = Stream(harness.generate_pb2_grpc.GenerationStub(channel), reads=False)
+    yield server, stream
+    stream.call.cancel()
+    stream.wait()
+    channel.close()
+
+
+def test_a_client_that_does_not_read_loses_its_calls_alone(unread):
+    server, stream = unread
     for number in range(2):
         stream.begin(number, [1, 2, 3 + number], temperature=0, max_tokens=16_000, ignore_eos=True, logprobs=20)
     wait_until(lambda: server.info().load.num_running == 2, 20, "they run")
@@ -236,17 +246,10 @@ def test_a_client_that_does_not_read_loses_its_calls_alone(servers, models):
         assert end.emitted_tokens == sum(len(response.token_ids) for response in stream.responses[number]) < 16_000
     stream.begin(9, [1, 2, 3], max_tokens=5, ignore_eos=True)
     assert len(stream.output_of(9).token_ids) == 5, "the stream is as good as before"
-    stream.call.cancel()
-    stream.wait()
-    channel.close()
 
 
-def test_refusals_that_nobody_reads_are_bounded(servers, models):
-    target = models.random(vocabulary_size=4096, hidden_size=32, layers=1, dtype="bf16", max_positions=16384, seed=9,
-                           tokenizer_from=harness.TALES_TARGET)
-    server = servers(target=target, drafter="none", max_slots=3)
-    channel = grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)])
-    stream = Stream(harness.generate_pb2_grpc.GenerationStub(channel), reads=False)
+def test_refusals_that_nobody_reads_are_bounded(unread):
+    server, stream = unread
     stream.begin(0, [1, 2, 3], temperature=0, max_tokens=16_000, ignore_eos=True, logprobs=20)  # fills what is between the two
     wait_until(lambda: idle(server) and server.info().load.num_finished > 0, 60, "it is cut off")
     for number in range(1, 6000):
@@ -255,7 +258,6 @@ def test_refusals_that_nobody_reads_are_bounded(servers, models):
     stream.read()
     assert stream.wait() == grpc.StatusCode.UNAVAILABLE
     assert stream.call.details() == "too many ends of calls wait to be read"
-    channel.close()
 
 
 def test_events_keep_to_the_limit_of_messages(servers):

@@ -43,14 +43,7 @@ bool GenerateCall::Write(v1::GenerateResponse response) {
     Send(std::move(response));
     return true;
   }
-  std::string bytes = response.SerializeAsString();
-  waiting_bytes_ += sizeof(std::string) + bytes.size();
-  if (waiting_bytes_ > buffer_bytes()) {
-    waiting_.clear();
-    return false;
-  }
-  waiting_.push_back(std::move(bytes));
-  return true;
+  return waiting_.Put(response, buffer_bytes());
 }
 
 void GenerateCall::Finish(const absl::Status& status, int emitted_tokens, int retry_milliseconds) {
@@ -68,11 +61,7 @@ void GenerateCall::Finish(const absl::Status& status, int emitted_tokens, int re
 void GenerateCall::WriteNext() {
   if (finishing_ || write_.under_way()) return;
   if (!waiting_.empty()) {
-    v1::GenerateResponse response;
-    response.ParseFromString(waiting_.front());
-    waiting_bytes_ -= sizeof(std::string) + waiting_.front().size();
-    waiting_.pop_front();
-    Send(std::move(response));
+    Send(waiting_.Take());
   } else if (status_.has_value()) {
     finishing_ = true;
     writer_.Finish(*status_, finish_.Begin());
@@ -86,7 +75,7 @@ void GenerateCall::Send(v1::GenerateResponse&& response) {
 }
 
 void GenerateCall::OnWritten(bool ok) {
-  if (!ok) waiting_.clear();  // the call is over, and OnDone is called too
+  if (!ok) waiting_.Clear();  // the call is over, and OnDone is called too
   WriteNext();
 }
 
@@ -97,7 +86,7 @@ void GenerateCall::OnDone(bool /*ok*/) {
     status_ = grpc::Status::CANCELLED;
     owner_->OnCanceled(*this);
   }
-  waiting_.clear();
+  waiting_.Clear();
   WriteNext();
 }
 

@@ -7,12 +7,12 @@
 #include <grpcpp/support/async_stream.h>
 
 #include <cstddef>
-#include <deque>
 #include <optional>
 #include <string>
 
 #include "common/rpc/call_lifetime.h"
 #include "services/router/client_calls/client_call.h"
+#include "services/router/client_calls/waiting_responses.h"
 #include "tandem/v1/generate.grpc.pb.h"
 
 namespace tandem {
@@ -47,10 +47,7 @@ class GenerateCall final : public ClientCall, public CallLifetime {
   Owner* owner_;
   grpc::ServerContext context_;
   grpc::ServerAsyncWriter<v1::GenerateResponse> writer_{&context_};
-  // Serialized responses, because a response with logprobs takes seven times the memory as a
-  // message.
-  std::deque<std::string> waiting_;
-  size_t waiting_bytes_ = 0;
+  WaitingResponses waiting_;
   std::optional<grpc::Status> status_;  // status of the finished call
   bool opened_ = false;
   bool finishing_ = false;

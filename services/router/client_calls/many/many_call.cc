@@ -61,14 +61,7 @@ std::optional<Refusal> ManyCall::Check(CallGate& gate) const {
 
 bool ManyCall::Write(v1::GenerateResponse response) {
   if (finished()) return true;
-  std::string bytes = response.SerializeAsString();
-  waiting_bytes_ += sizeof(std::string) + bytes.size();
-  if (waiting_bytes_ > buffer_bytes()) {
-    waiting_.clear();
-    waiting_bytes_ = 0;
-    return false;
-  }
-  waiting_.push_back(std::move(bytes));
+  if (!waiting_.Put(response, buffer_bytes())) return false;
   stream_->SetReady(*this);
   return true;
 }
@@ -85,13 +78,12 @@ void ManyCall::Finish(const absl::Status& status, int emitted_tokens, int retry_
 }
 
 void ManyCall::Cancel(const absl::Status& why) {
-  waiting_.clear();
-  waiting_bytes_ = 0;
+  waiting_.Clear();
   Finish(why, num_sent_tokens(), 0);
 }
 
 size_t ManyCall::next_bytes() const {
-  const size_t of_response = waiting_.empty() ? 0 : waiting_.front().size();
+  const size_t of_response = waiting_.empty() ? 0 : waiting_.next_bytes();
   return kOverheadBytes + of_response + padding_bytes_ +
          (end_.has_value() ? end_->message().size() : 0);
 }
@@ -100,11 +92,9 @@ v1::CallEvent ManyCall::Take() {
   v1::CallEvent event;
   event.set_call(number_);
   if (!waiting_.empty()) {
-    event.mutable_response()->ParseFromString(waiting_.front());
+    *event.mutable_response() = waiting_.Take();
     PadToMultiple(padding_bytes_, event.mutable_response());
     CountSent(event.response());
-    waiting_bytes_ -= sizeof(std::string) + waiting_.front().size();
-    waiting_.pop_front();
   }
   if (waiting_.empty() && end_.has_value()) {
     *event.mutable_end() = *end_;

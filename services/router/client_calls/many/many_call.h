@@ -4,13 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "services/router/admission/refusal.h"
 #include "services/router/client_calls/client_call.h"
+#include "services/router/client_calls/waiting_responses.h"
 #include "tandem/v1/generate.pb.h"
 
 namespace tandem {
@@ -54,10 +54,7 @@ class ManyCall final : public ClientCall {
   const std::optional<std::string> authorization_;
   const std::optional<Refusal> refusal_;
   ManyStream* const stream_;
-  // Serialized responses, because a response with logprobs takes seven times the memory as a
-  // message.
-  std::deque<std::string> waiting_;
-  size_t waiting_bytes_ = 0;
+  WaitingResponses waiting_;
   std::optional<v1::CallEnd> end_;  // comes after what waits
   bool is_over_ = false;
   bool is_ready_ = false;
