@@ -3,7 +3,7 @@
 #include <boost/beast/http/status.hpp>
 #include <ctime>
 
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
 
 namespace tandem::gateway {
 namespace {
@@ -54,7 +54,7 @@ std::string StreamHead(const std::string& request_id, bool in_pieces, bool keeps
 
 void AppendChunk(std::string_view bytes, std::string* to) {
   if (bytes.empty()) return;  // an empty piece would be the last one
-  *to += absl::StrFormat("%x\r\n", bytes.size());
+  absl::StrAppend(to, absl::Hex(bytes.size()), "\r\n");
   *to += bytes;
   *to += "\r\n";
 }

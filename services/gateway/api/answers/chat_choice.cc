@@ -3,6 +3,7 @@
 #include <functional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "services/gateway/api/answers/json_text.h"
 
 namespace tandem::gateway {
@@ -105,10 +106,10 @@ std::string ChatChoice::Take() {
   shows_role_ = false;
   const bool shows_logprobs = options_.has_logprobs && (!options_.stream || !logprobs_.empty());
   const std::string logprobs = shows_logprobs ? logprobs_.Take() : "null";
-  return "{\"index\":" + std::to_string(options_.index) +
-         (options_.stream ? ",\"delta\":{" : ",\"message\":{") + parts +
-         "},\"logprobs\":" + logprobs + ",\"finish_reason\":" + end_ +
-         ",\"stop_reason\":" + stop_reason_ + "}";
+  return absl::StrCat("{\"index\":", options_.index,
+                      options_.stream ? ",\"delta\":{" : ",\"message\":{", parts,
+                      "},\"logprobs\":", logprobs, ",\"finish_reason\":", end_,
+                      ",\"stop_reason\":", stop_reason_, "}");
 }
 
 }  // namespace tandem::gateway

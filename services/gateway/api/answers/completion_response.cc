@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "services/gateway/api/answers/chat_choice.h"
 #include "services/gateway/api/answers/json_text.h"
 #include "services/gateway/api/answers/text_choice.h"
@@ -10,7 +11,10 @@ namespace tandem::gateway {
 
 CompletionResponse::CompletionResponse(Header header, const AnswerOptions& options,
                                        size_t num_prompts)
-    : header_(std::move(header)), options_(options), choices_(num_prompts * options.num_choices) {
+    : header_(std::move(header)),
+      options_(options),
+      begin_(Begin()),
+      choices_(num_prompts * options.num_choices) {
   for (size_t i = 0; i < choices_.size(); ++i) choices_[i].writer = MakeWriter(i, "");
 }
 
@@ -57,8 +61,8 @@ std::string CompletionResponse::Add(size_t prompt, const v1::GenerateResponse& m
     if (!options_.stream) choice.json = choice.writer->Take();
   }
   if (!options_.stream || !choice.writer->has_news()) return "";
-  return SseEvent(Begin() + choice.writer->Take() +
-                  (options_.include_usage ? "],\"usage\":null}" : "]}"));
+  return absl::StrCat("data: ", begin_, choice.writer->Take(),
+                      options_.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
 }
 
 std::string CompletionResponse::Begin() const {
@@ -71,14 +75,14 @@ std::string CompletionResponse::Begin() const {
 }
 
 std::string CompletionResponse::Body() const {
-  std::string body = Begin();
+  std::string body = begin_;
   for (size_t i = 0; i < choices_.size(); ++i) body += (i == 0 ? "" : ",") + choices_[i].json;
   return body + "]," + usage_.Json() + "}";
 }
 
 std::string CompletionResponse::LastEvents() const {
   std::string events;
-  if (options_.include_usage) events = SseEvent(Begin() + "]," + usage_.Json() + "}");
+  if (options_.include_usage) events = SseEvent(begin_ + "]," + usage_.Json() + "}");
   return events.append(kSseDone);
 }
 

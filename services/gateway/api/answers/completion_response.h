@@ -52,11 +52,12 @@ class CompletionResponse {
   };
 
   std::unique_ptr<ChoiceWriter> MakeWriter(size_t index, const std::string& echo) const;
-  // Returns the members that every body begins with, up to the choices.
+  // Returns the members that every body has before the choices.
   std::string Begin() const;
 
   const Header header_;
   const AnswerOptions options_;
+  const std::string begin_;  // of every body
   std::vector<Choice> choices_;
   size_t num_complete_ = 0;
   AnswerUsage usage_;

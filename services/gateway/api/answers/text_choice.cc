@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "services/gateway/api/answers/json_text.h"
 
 namespace tandem::gateway {
@@ -35,10 +36,9 @@ void TextChoice::Add(const v1::GenerateResponse& message) {
 bool TextChoice::has_news() const { return !text_.empty() || !logprobs_.empty() || has_ended_; }
 
 std::string TextChoice::Take() {
-  std::string json = "{\"index\":" + std::to_string(index_) +
-                     ",\"text\":" + JsonText(std::exchange(text_, {})) + ",\"logprobs\":";
-  json += has_logprobs_ ? logprobs_.Take() : "null";
-  return json + ",\"finish_reason\":" + end_ + ",\"stop_reason\":" + stop_reason_ + "}";
+  return absl::StrCat("{\"index\":", index_, ",\"text\":", JsonText(std::exchange(text_, {})),
+                      ",\"logprobs\":", has_logprobs_ ? logprobs_.Take() : "null",
+                      ",\"finish_reason\":", end_, ",\"stop_reason\":", stop_reason_, "}");
 }
 
 }  // namespace tandem::gateway
