@@ -12,7 +12,7 @@
 
 #include "services/gateway/api/answers/completion_response.h"
 #include "services/gateway/api/requests/completion_request.h"
-#include "services/gateway/calls/call_metadata.h"
+#include "services/gateway/calls/router_call.h"
 #include "services/gateway/calls/router_client.h"
 #include "services/gateway/http/exchange.h"
 

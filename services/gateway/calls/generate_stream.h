@@ -22,7 +22,7 @@ class StreamListener {
 
 // A call has a stream to the router of its own (own_stream.h), or is one of many calls of a stream
 // (shared_call.h). It has begun when it is made, and the first message comes without Next. Used on
-// the strand. A call keeps the strand's io_context at work until it has ended.
+// the strand.
 class GenerateStream {
  public:
   virtual ~GenerateStream() = default;

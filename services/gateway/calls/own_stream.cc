@@ -1,8 +1,6 @@
 #include "services/gateway/calls/own_stream.h"
 
-#include <boost/asio/execution/outstanding_work.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/prefer.hpp>
+#include <boost/asio/dispatch.hpp>
 #include <utility>
 
 #include "services/gateway/calls/router_call.h"
@@ -12,58 +10,73 @@ namespace tandem::gateway {
 namespace asio = boost::asio;
 
 OwnStream::OwnStream(const asio::any_io_executor& strand, size_t choice,
-                     std::shared_ptr<StreamListener> listener, std::function<void()> on_end)
-    : strand_(asio::prefer(strand, asio::execution::outstanding_work.tracked)),
+                     std::shared_ptr<StreamListener> listener, CallQueue* queue,
+                     std::function<void()> on_end)
+    : strand_(strand),
       choice_(choice),
       listener_(std::move(listener)),
+      queue_(queue),
       on_end_(std::move(on_end)) {}
 
 void OwnStream::Start(v1::Generation::Stub& stub, const v1::GenerateRequest& request) {
   self_ = shared_from_this();
-  stub.async()->Generate(&context_, &request, this);
-  AddHold();  // reads come from outside the reactor
-  is_held_ = true;
-  is_reading_ = true;
-  StartRead(&message_);
-  StartCall();
+  is_busy_ = true;
+  queue_->Enter();
+  reader_ = stub.PrepareAsyncGenerate(&context_, request, queue_->get());
+  reader_->StartCall(start_.get());
 }
 
 void OwnStream::Next() {
-  if (is_canceled_ || !is_held_ || is_reading_) return;
-  is_reading_ = true;
-  StartRead(&message_);
+  if (is_canceled_ || is_busy_) return;
+  Read();
 }
 
 void OwnStream::Cancel() {
   if (is_canceled_ || self_ == nullptr) return;
   is_canceled_ = true;
   context_.TryCancel();
-  if (!is_reading_) Release();
+  if (!is_busy_) Finish();
 }
 
-void OwnStream::OnReadDone(bool ok) {
-  asio::post(strand_, [this, ok] { AfterRead(ok); });
+void OwnStream::Read() {
+  is_busy_ = true;
+  reader_->Read(&message_, read_.get());
+}
+
+void OwnStream::Finish() {
+  is_busy_ = true;
+  reader_->Finish(&status_, finish_.get());
+}
+
+void OwnStream::OnStarted(bool ok) {
+  asio::dispatch(strand_, [this, ok] { AfterStart(ok); });
+}
+
+void OwnStream::AfterStart(bool ok) {
+  if (!ok || is_canceled_) return Finish();
+  Read();
+}
+
+void OwnStream::OnRead(bool ok) {
+  asio::dispatch(strand_, [this, ok] { AfterRead(ok); });
 }
 
 void OwnStream::AfterRead(bool ok) {
-  is_reading_ = false;
-  if (!ok || is_canceled_) return Release();
+  if (!ok || is_canceled_) return Finish();
+  is_busy_ = false;
   listener_->OnMessage(choice_, message_);
 }
 
-void OwnStream::Release() {
-  if (std::exchange(is_held_, false)) RemoveHold();
+void OwnStream::OnFinished(bool /*ok*/) {
+  asio::dispatch(strand_, [this] { AfterEnd(); });
 }
 
-void OwnStream::OnDone(const grpc::Status& status) {
-  asio::post(strand_, [this, status] { AfterDone(status); });
-}
-
-void OwnStream::AfterDone(const grpc::Status& status) {
+void OwnStream::AfterEnd() {
   const std::shared_ptr<OwnStream> self = std::exchange(self_, nullptr);
   const std::shared_ptr<StreamListener> listener = std::exchange(listener_, nullptr);
-  listener->OnEnd(choice_, EndOf(context_, status));
+  listener->OnEnd(choice_, EndOf(context_, status_));
   on_end_();
+  queue_->Leave();
 }
 
 }  // namespace tandem::gateway

@@ -35,10 +35,8 @@ bool MayShare(const v1::GenerateRequest& request) {
 
 }  // namespace
 
-RouterClient::RouterClient(RouterAddress router)
-    : router_(std::move(router)),
-      unary_stub_(NewStub(kUnreadBytes)),
-      shared_stub_(NewStub(kSharedUnreadBytes)) {}
+RouterClient::RouterClient(RouterAddress router, boost::asio::io_context& io)
+    : router_(std::move(router)), stub_(NewStub(kSharedUnreadBytes)), queue_(io) {}
 
 std::unique_ptr<v1::Generation::Stub> RouterClient::NewStub(int unread_bytes) const {
   grpc::ChannelArguments arguments;
@@ -113,11 +111,11 @@ std::shared_ptr<SharedStream> RouterClient::FindShared(const CallMetadata& metad
   }
   if (!may_open) return nullptr;
   std::erase_if(shared_, [](const auto& stream) { return stream->has_ended(); });
-  const auto stream = shared_.emplace_back(std::make_shared<SharedStream>());
+  const auto stream = shared_.emplace_back(std::make_shared<SharedStream>(&queue_));
   if (const std::string& token = TokenOf(metadata); !token.empty()) {
     stream->context()->AddMetadata("authorization", "Bearer " + token);
   }
-  stream->Start(*shared_stub_);
+  stream->Start(*stub_);
   return nullptr;
 }
 
@@ -139,7 +137,7 @@ std::shared_ptr<GenerateStream> RouterClient::Generate(const boost::asio::any_io
         message.mutable_generate());  // it has just ended or filled up, or the request is large
   }
   Channel* const channel = TakeChannel();
-  auto stream = std::make_shared<OwnStream>(strand, choice, std::move(listener),
+  auto stream = std::make_shared<OwnStream>(strand, choice, std::move(listener), &queue_,
                                             [this, channel] { GiveBack(channel); });
   Prepare(stream->context(), metadata);
   stream->Start(*channel->stub, request);
@@ -147,12 +145,12 @@ std::shared_ptr<GenerateStream> RouterClient::Generate(const boost::asio::any_io
 }
 
 void RouterClient::Close() {
-  std::vector<std::shared_ptr<SharedStream>> streams;
   {
     const std::lock_guard lock(mutex_);
-    streams.swap(shared_);
+    is_ending_ = true;
+    for (const auto& stream : shared_) stream->Close();
   }
-  for (const auto& stream : streams) stream->Close();
+  queue_.Close();
 }
 
 template <typename Request, typename Response>
@@ -160,7 +158,8 @@ RouterClient::Pending RouterClient::Call(const boost::asio::any_io_executor& str
                                          Request request, const CallMetadata& metadata,
                                          typename UnaryCall<Request, Response>::Method method,
                                          OnEnd<Response> on_end, std::chrono::seconds deadline) {
-  const auto call = std::make_shared<UnaryCall<Request, Response>>(strand, std::move(request));
+  const auto call =
+      std::make_shared<UnaryCall<Request, Response>>(strand, std::move(request), &queue_);
   bool is_ending = false;
   {
     const std::lock_guard lock(mutex_);
@@ -169,7 +168,7 @@ RouterClient::Pending RouterClient::Call(const boost::asio::any_io_executor& str
   }
   Prepare(call->context(), metadata);
   call->context()->set_deadline(std::chrono::system_clock::now() + deadline);
-  call->Start(*unary_stub_, method,
+  call->Start(*stub_, method,
               [this, itself = call.get(), on_end = std::move(on_end)](const CallEnd& end,
                                                                       const Response& response) {
                 {
@@ -188,22 +187,22 @@ void RouterClient::CancelUnaryCalls() {
   for (PendingCall* const call : unary_calls_) call->Cancel();
 }
 
-using Async = v1::Generation::StubInterface::async_interface;
-
 RouterClient::Pending RouterClient::Tokenize(const boost::asio::any_io_executor& strand,
                                              v1::TokenizeRequest request,
                                              const CallMetadata& metadata,
                                              OnEnd<v1::TokenizeResponse> on_end) {
-  return Call<v1::TokenizeRequest, v1::TokenizeResponse>(strand, std::move(request), metadata,
-                                                         &Async::Tokenize, std::move(on_end));
+  return Call<v1::TokenizeRequest, v1::TokenizeResponse>(
+      strand, std::move(request), metadata, &v1::Generation::Stub::PrepareAsyncTokenize,
+      std::move(on_end));
 }
 
 RouterClient::Pending RouterClient::Detokenize(const boost::asio::any_io_executor& strand,
                                                v1::DetokenizeRequest request,
                                                const CallMetadata& metadata,
                                                OnEnd<v1::DetokenizeResponse> on_end) {
-  return Call<v1::DetokenizeRequest, v1::DetokenizeResponse>(strand, std::move(request), metadata,
-                                                             &Async::Detokenize, std::move(on_end));
+  return Call<v1::DetokenizeRequest, v1::DetokenizeResponse>(
+      strand, std::move(request), metadata, &v1::Generation::Stub::PrepareAsyncDetokenize,
+      std::move(on_end));
 }
 
 RouterClient::Pending RouterClient::AskInfo(const boost::asio::any_io_executor& strand,
@@ -211,7 +210,8 @@ RouterClient::Pending RouterClient::AskInfo(const boost::asio::any_io_executor& 
                                             OnEnd<v1::ServerInfo> on_end,
                                             std::chrono::seconds deadline) {
   return Call<v1::GetServerInfoRequest, v1::ServerInfo>(
-      strand, v1::GetServerInfoRequest(), metadata, &Async::GetServerInfo,
+      strand, v1::GetServerInfoRequest(), metadata,
+      &v1::Generation::Stub::PrepareAsyncGetServerInfo,
       [this, token = TokenOf(metadata), on_end = std::move(on_end)](const CallEnd& end,
                                                                     const v1::ServerInfo& info) {
         if (end.status.ok()) {

@@ -5,6 +5,7 @@
 #include <grpcpp/security/credentials.h>
 
 #include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -14,8 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "services/gateway/calls/call_metadata.h"
+#include "services/gateway/calls/call_queue.h"
 #include "services/gateway/calls/generate_stream.h"
+#include "services/gateway/calls/router_call.h"
 #include "services/gateway/calls/shared_stream.h"
 #include "services/gateway/calls/unary_call.h"
 #include "tandem/v1/generate.grpc.pb.h"
@@ -34,8 +36,8 @@ struct RouterAddress {
 // of its own.
 class RouterClient {
  public:
-  explicit RouterClient(RouterAddress router);
-  ~RouterClient() { Close(); }
+  // One more thread than without the client must run `io`, which is at work until Close.
+  RouterClient(RouterAddress router, boost::asio::io_context& io);
   RouterClient(const RouterClient&) = delete;
   RouterClient& operator=(const RouterClient&) = delete;
 
@@ -62,7 +64,8 @@ class RouterClient {
 
   // This process ends: unary calls end soon, those that come later too.
   void CancelUnaryCalls();
-  // Ends the shared streams, and waits for it. Called when no call is under way.
+  // The shared streams end, and when every call has ended, the client leaves the io_context.
+  // PRECOND: no call begins any more.
   void Close();
 
   static constexpr std::chrono::seconds kUnaryDeadline{30};
@@ -78,7 +81,7 @@ class RouterClient {
   // Returns a shared stream that takes calls, or null. Opens one if there is none. It shows the
   // token of `metadata`.
   std::shared_ptr<SharedStream> FindShared(const CallMetadata& metadata);
-  // `unread_bytes` of a stream may come before they are read.
+  // So many bytes of a stream may come before they are read.
   std::unique_ptr<v1::Generation::Stub> NewStub(int unread_bytes) const;
   void Prepare(grpc::ClientContext* context, const CallMetadata& metadata) const;
   // The token that a call shows.
@@ -91,8 +94,8 @@ class RouterClient {
                OnEnd<Response> on_end, std::chrono::seconds deadline = kUnaryDeadline);
 
   const RouterAddress router_;
-  const std::unique_ptr<v1::Generation::Stub> unary_stub_;
-  const std::unique_ptr<v1::Generation::Stub> shared_stub_;
+  const std::unique_ptr<v1::Generation::Stub> stub_;  // for unary calls and shared streams
+  CallQueue queue_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Channel>> channels_;     // guarded by mutex_
   std::vector<std::shared_ptr<SharedStream>> shared_;  // guarded by mutex_; the newest last

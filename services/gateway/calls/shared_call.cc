@@ -1,10 +1,6 @@
 #include "services/gateway/calls/shared_call.h"
 
-#include <boost/asio/execution/context.hpp>
-#include <boost/asio/execution/outstanding_work.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/prefer.hpp>
-#include <boost/asio/query.hpp>
 #include <string>
 #include <utility>
 
@@ -28,13 +24,7 @@ CallEnd EndOfEvent(const v1::CallEnd& event) {
 
 SharedCall::SharedCall(const asio::any_io_executor& strand, size_t choice,
                        std::shared_ptr<StreamListener> listener)
-    : strand_(asio::prefer(strand, asio::execution::outstanding_work.tracked)),
-      choice_(choice),
-      listener_(std::move(listener)) {}
-
-asio::io_context& SharedCall::io() const {
-  return static_cast<asio::io_context&>(asio::query(strand_, asio::execution::context));
-}
+    : strand_(strand), choice_(choice), listener_(std::move(listener)) {}
 
 void SharedCall::SetStream(std::shared_ptr<SharedStream> stream, uint64_t number) {
   stream_ = std::move(stream);

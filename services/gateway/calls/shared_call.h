@@ -3,7 +3,6 @@
 #define TANDEM_SERVICES_GATEWAY_CALLS_SHARED_CALL_H_
 
 #include <boost/asio/any_io_executor.hpp>
-#include <boost/asio/io_context.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -35,7 +34,6 @@ class SharedCall final : public GenerateStream, public std::enable_shared_from_t
   void Cancel() override;
 
   const boost::asio::any_io_executor& strand() const { return strand_; }
-  boost::asio::io_context& io() const;
   // Called on the strand, in the order of the events.
   void OnEvent(const v1::CallEvent& event);
   // The stream has ended. Called on the strand.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <boost/asio/dispatch.hpp>
-#include <boost/asio/post.hpp>
 #include <charconv>
 #include <utility>
 
@@ -21,11 +20,9 @@ constexpr size_t kMaxRequestBytes = 16 << 10;
 }  // namespace
 
 void SharedStream::Start(v1::Generation::Stub& stub) {
-  self_ = shared_from_this();
-  stub.async()->GenerateMany(&context_, this);
-  AddHold();  // writes come from outside the reactor
-  StartRead(&message_);
-  StartCall();
+  queue_->Enter();
+  stream_ = stub.PrepareAsyncGenerateMany(&context_, queue_->get());
+  stream_->StartCall(start_.get());
 }
 
 bool SharedStream::takes_calls() const {
@@ -43,13 +40,25 @@ bool SharedStream::has_ended() const {
   return state_ == State::kEnded;
 }
 
-void SharedStream::OnReadInitialMetadataDone(bool ok) {
-  const std::lock_guard lock(mutex_);
-  if (!ok || state_ != State::kOpening) return;
-  max_calls_ = std::min(kMaxCalls, (LimitOf("tandem-max-stream-calls") * 3 + 3) / 4);
-  max_request_bytes_ = std::min(kMaxRequestBytes, LimitOf("tandem-max-message-bytes") / 2);
-  if (max_calls_ == 0 || max_request_bytes_ == 0) return context_.TryCancel();  // not told
-  state_ = State::kOpen;
+void SharedStream::OnStarted(bool ok) {
+  if (!ok) return Finish();
+  stream_->ReadInitialMetadata(metadata_.get());
+}
+
+void SharedStream::OnMetadata(bool ok) {
+  if (!ok) return Finish();
+  {
+    const std::lock_guard lock(mutex_);
+    max_calls_ = std::min(kMaxCalls, (LimitOf("tandem-max-stream-calls") * 3 + 3) / 4);
+    max_request_bytes_ = std::min(kMaxRequestBytes, LimitOf("tandem-max-message-bytes") / 2);
+    if (max_calls_ == 0 || max_request_bytes_ == 0) {
+      context_.TryCancel();  // not told
+    } else if (state_ == State::kOpening) {
+      state_ = State::kOpen;
+    }
+  }
+  message_ = std::make_shared<v1::GenerateManyResponse>();
+  Read();
 }
 
 size_t SharedStream::LimitOf(const char* key) const {
@@ -110,9 +119,7 @@ void SharedStream::Retire() {
 
 bool SharedStream::Put(v1::GenerateManyRequest message) {
   outbox_.push_back(std::move(message));
-  if (std::exchange(is_writing_, true)) return false;
-  AddHold();  // the stream cannot be done before the write is
-  return true;
+  return !std::exchange(is_writing_, true);
 }
 
 void SharedStream::WriteNext() {
@@ -121,21 +128,23 @@ void SharedStream::WriteNext() {
     const std::lock_guard lock(mutex_);
     next = &outbox_.front();
   }
-  StartWrite(next);
+  stream_->Write(*next, write_.get());
 }
 
-void SharedStream::OnWriteDone(bool ok) {
+void SharedStream::OnWritten(bool ok) {
+  bool has_more = false;
   bool is_over = false;
   {
     const std::lock_guard lock(mutex_);
-    outbox_.pop_front();
+    if (!outbox_.empty()) outbox_.pop_front();  // it is empty at the end of the client's side
     if (!ok) outbox_.clear();
-    is_over = outbox_.empty();
-    if (is_over) is_writing_ = false;
+    has_more = !outbox_.empty();
+    is_writing_ = has_more;
+    is_over = !has_more && state_ == State::kFinished;
   }
-  if (!is_over) return WriteNext();
+  if (has_more) return WriteNext();
+  if (is_over) return End();
   EndIfIdle();
-  RemoveHold();
 }
 
 void SharedStream::EndIfIdle() {
@@ -143,10 +152,9 @@ void SharedStream::EndIfIdle() {
     const std::lock_guard lock(mutex_);
     if (state_ != State::kRetired || !calls_.empty() || is_writing_ || is_half_closed_) return;
     is_half_closed_ = true;
-    AddHold();
+    is_writing_ = true;
   }
-  StartWritesDone();
-  RemoveHold();
+  stream_->WritesDone(write_.get());
 }
 
 std::vector<SharedStream::Delivery> SharedStream::DeliveriesOf(
@@ -164,54 +172,55 @@ std::vector<SharedStream::Delivery> SharedStream::DeliveriesOf(
   return deliveries;
 }
 
-void SharedStream::OnReadDone(bool ok) {
-  if (!ok) {
-    {
-      const std::lock_guard lock(mutex_);
-      state_ = State::kEnding;
-    }
-    return RemoveHold();
+void SharedStream::OnRead(bool ok) {
+  if (!ok) return Finish();
+  const auto message = std::exchange(message_, std::make_shared<v1::GenerateManyResponse>());
+  for (const Delivery& delivery : DeliveriesOf(*message)) {
+    asio::dispatch(delivery.call->strand(), [message, delivery] {
+      delivery.call->OnEvent(message->events(delivery.event));
+    });
   }
-  auto message = std::make_shared<v1::GenerateManyResponse>();
-  message->Swap(&message_);
-  std::vector<Delivery> deliveries = DeliveriesOf(*message);
   EndIfIdle();
-  if (deliveries.empty()) return StartRead(&message_);
-  asio::io_context& io = deliveries.front().call->io();
-  asio::post(io, [this, message = std::move(message), deliveries = std::move(deliveries)] {
-    for (const Delivery& delivery : deliveries) {
-      asio::dispatch(delivery.call->strand(), [message, delivery] {
-        delivery.call->OnEvent(message->events(delivery.event));
-      });
-    }
-    // Messages are given out one after the other, and a router waits if the threads are behind.
-    StartRead(&message_);
-  });
+  // Messages are given out one after the other, and a router waits if this thread is behind.
+  Read();
 }
 
-void SharedStream::OnDone(const grpc::Status& status) {
+void SharedStream::Finish() {
+  {
+    const std::lock_guard lock(mutex_);
+    state_ = State::kEnding;
+  }
+  stream_->Finish(&status_, finish_.get());
+}
+
+void SharedStream::OnFinished(bool /*ok*/) {
+  {
+    const std::lock_guard lock(mutex_);
+    state_ = State::kFinished;
+    if (is_writing_) return;  // OnWritten goes on
+  }
+  End();
+}
+
+void SharedStream::End() {
   std::unordered_map<uint64_t, std::shared_ptr<SharedCall>> calls;
-  std::shared_ptr<SharedStream> self;
   {
     const std::lock_guard lock(mutex_);
     calls.swap(calls_);
-    self.swap(self_);
   }
   for (const auto& [number, call] : calls) {
     if (call == nullptr) continue;
-    asio::post(call->strand(),
-               [call = call, end = EndOf(context_, status)] { call->OnStreamEnd(end); });
+    asio::dispatch(call->strand(),
+                   [call = call, end = EndOf(context_, status_)] { call->OnStreamEnd(end); });
   }
   calls.clear();
-  const std::lock_guard lock(mutex_);
-  state_ = State::kEnded;
-  ended_.notify_all();
-}
-
-void SharedStream::Close() {
-  context_.TryCancel();
-  std::unique_lock lock(mutex_);
-  ended_.wait(lock, [this] { return state_ == State::kEnded; });
+  const std::shared_ptr<SharedStream> self = shared_from_this();  // the owner may let go now
+  CallQueue* const queue = queue_;
+  {
+    const std::lock_guard lock(mutex_);
+    state_ = State::kEnded;
+  }
+  queue->Leave();
 }
 
 }  // namespace tandem::gateway

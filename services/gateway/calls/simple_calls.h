@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "services/gateway/api/requests/token_request.h"
-#include "services/gateway/calls/call_metadata.h"
+#include "services/gateway/calls/router_call.h"
 #include "services/gateway/calls/router_client.h"
 #include "services/gateway/http/exchange.h"
 

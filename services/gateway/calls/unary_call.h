@@ -3,16 +3,17 @@
 #define TANDEM_SERVICES_GATEWAY_CALLS_UNARY_CALL_H_
 
 #include <grpcpp/client_context.h>
+#include <grpcpp/support/async_unary_call.h>
 
 #include <boost/asio/any_io_executor.hpp>
-#include <boost/asio/execution/outstanding_work.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/prefer.hpp>
+#include <boost/asio/dispatch.hpp>
 #include <functional>
 #include <memory>
 #include <utility>
 
+#include "common/rpc/async_tag.h"
 #include "services/gateway/api/answers/error_shape.h"
+#include "services/gateway/calls/call_queue.h"
 #include "services/gateway/calls/router_call.h"
 #include "tandem/v1/generate.grpc.pb.h"
 
@@ -27,7 +28,7 @@ class PendingCall {
   virtual void Cancel() = 0;
 };
 
-// Keeps itself and the strand's io_context alive until the answer has come.
+// Keeps itself alive until the answer has come.
 template <typename Request, typename Response>
 class UnaryCall final : public PendingCall,
                         public std::enable_shared_from_this<UnaryCall<Request, Response>> {
@@ -35,37 +36,46 @@ class UnaryCall final : public PendingCall,
   // Gets the response if the end is OK. Called once, on the strand.
   using OnEnd = std::function<void(const CallEnd& end, const Response& response)>;
 
-  UnaryCall(const boost::asio::any_io_executor& strand, Request request)
-      : strand_(boost::asio::prefer(strand, boost::asio::execution::outstanding_work.tracked)),
-        request_(std::move(request)) {}
+  // `queue` outlives the call.
+  UnaryCall(const boost::asio::any_io_executor& strand, Request request, CallQueue* queue)
+      : strand_(strand), request_(std::move(request)), queue_(queue) {}
 
   grpc::ClientContext* context() { return &context_; }
   void Cancel() override { context_.TryCancel(); }
 
-  // One of the functions of the stub's asynchronous interface.
-  using Method = void (v1::Generation::StubInterface::async_interface::*)(
-      grpc::ClientContext*, const Request*, Response*, std::function<void(grpc::Status)>);
-  void Start(v1::Generation::Stub& stub, Method method, OnEnd on_end) {
+  using Reader = grpc::ClientAsyncResponseReader<Response>;
+  // One of the functions of the stub.
+  using Method = std::unique_ptr<Reader> (v1::Generation::Stub::*)(grpc::ClientContext*,
+                                                                   const Request&,
+                                                                   grpc::CompletionQueue*);
+  void Start(v1::Generation::Stub& stub, Method prepare, OnEnd on_end) {
     on_end_ = std::move(on_end);
-    auto* const async = static_cast<v1::Generation::StubInterface&>(stub).async();
-    (async->*method)(&context_, &request_, &response_,
-                     [self = this->shared_from_this()](const grpc::Status& status) mutable {
-                       // The last reference goes to the strand: gRPC's threads cannot destroy what
-                       // may own them.
-                       auto* const call = self.get();
-                       boost::asio::post(call->strand_, [self = std::move(self), status] {
-                         std::exchange(self->on_end_, nullptr)(EndOf(self->context_, status),
-                                                               self->response_);
-                       });
-                     });
+    self_ = this->shared_from_this();
+    queue_->Enter();
+    reader_ = (stub.*prepare)(&context_, request_, queue_->get());
+    reader_->StartCall();
+    reader_->Finish(&response_, &status_, finish_.get());
   }
 
  private:
+  void OnFinished(bool /*ok*/) {
+    boost::asio::dispatch(strand_, [this] {
+      const auto self = std::exchange(self_, nullptr);
+      std::exchange(on_end_, nullptr)(EndOf(context_, status_), response_);
+      queue_->Leave();
+    });
+  }
+
   const boost::asio::any_io_executor strand_;
   const Request request_;
+  CallQueue* const queue_;
   OnEnd on_end_;
   grpc::ClientContext context_;
+  std::unique_ptr<Reader> reader_;
   Response response_;
+  grpc::Status status_;
+  MemberTag<UnaryCall> finish_{this, &UnaryCall::OnFinished};
+  std::shared_ptr<UnaryCall> self_;  // set until the end
 };
 
 }  // namespace tandem::gateway

@@ -13,6 +13,7 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "common/admin/admin_server.h"
 #include "common/rpc/address.h"
@@ -131,6 +132,7 @@ class Drain {
   void Watch() {
     if (server_->num_connections() == 0) {
       timer_.cancel();
+      router_->Close();  // only connections begin calls
       return;
     }
     watch_.emplace(strand_, std::chrono::milliseconds(5));
@@ -169,10 +171,10 @@ absl::Status RunGateway(const GatewayOptions& options,
   of_routes.created = SecondsSince1970();
 
   AccessLog access_log(TANDEM_VERSION);
-  RouterClient router(std::move(link.router));
+  asio::io_context io(kThreads + 1);  // and the one that waits for the router
+  RouterClient router(std::move(link.router), io);
   Routes routes(std::move(of_routes), &router,
                 [&access_log](const AccessRecord& record) { access_log.Write(record); });
-  asio::io_context io(kThreads);
   TANDEM_ASSIGN_OR_RETURN(
       const std::unique_ptr<HttpServer> server,
       HttpServer::Listen(io, places.clients, security.tls, options.limits, &routes));
@@ -186,10 +188,10 @@ absl::Status RunGateway(const GatewayOptions& options,
   }
   Drain drain(io, options.drain_seconds, &routes, &router, server.get());
   on_listening(address);
-  std::thread second([&io] { io.run(); });
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) threads.emplace_back([&io] { io.run(); });
   io.run();
-  second.join();
-  router.Close();
+  for (std::thread& thread : threads) thread.join();
   return absl::OkStatus();
 }
 

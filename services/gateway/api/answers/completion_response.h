@@ -57,7 +57,7 @@ class CompletionResponse {
 
   const Header header_;
   const AnswerOptions options_;
-  const std::string begin_;  // of every body
+  const std::string begin_;  // the same for every body
   std::vector<Choice> choices_;
   size_t num_complete_ = 0;
   AnswerUsage usage_;

@@ -5,8 +5,8 @@
 namespace tandem::gateway {
 namespace {
 
-// Appends the text as a JSON string, in less time than the library takes. Returns false, and appends
-// a part, if the text has bytes that are not ASCII, or control characters other than line breaks.
+// Appends the text as a JSON string, in less time than the library takes. Returns false, and has
+// appended a part, if the text is not ASCII, or has control characters other than line breaks.
 bool AppendAscii(std::string_view text, std::string* json) {
   *json += '"';
   for (const char c : text) {
