@@ -24,13 +24,13 @@ def server(servers):
 
 
 class Relay(generate_pb2_grpc.GenerationServicer):
-    """Stands between a gateway and the router, and counts calls. `knows_many`: whether it has GenerateMany."""
+    """Stands between a gateway and the router, and counts calls. `knows_many`: whether it has GenerateMany. `options`: gRPC's."""
 
-    def __init__(self, server, knows_many=True):
+    def __init__(self, server, knows_many=True, options=()):
         self.stub, self.knows_many = server.stub, knows_many
         self.counts = collections.Counter()
         self.running = []  # streams of GenerateMany
-        self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(64))
+        self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(64), options=options)
         generate_pb2_grpc.add_GenerationServicer_to_server(self, self._server)
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._server.start()
@@ -123,6 +123,14 @@ def test_long_requests_and_scored_prompts_have_streams_of_their_own(relayed):
     status, _, answer = gateway.call("POST", "/v1/completions", {"prompt": "a" * 20_000, "max_tokens": 2})
     assert status == 400 and "context" in answer["error"]["message"]
     assert relay.counts["Generate"] == before["Generate"] + 2 and relay.counts["generate"] == before["generate"]
+
+
+def test_a_shared_stream_keeps_no_question_waiting(relayed):
+    """A connection to the router carries one call at a time here."""
+    relay, gateway = relayed(options=[("grpc.max_concurrent_streams", 1)])
+    share(relay, gateway)
+    assert gateway.call("GET", "/health")[0] == 200
+    assert relay.counts["streams"] == 1
 
 
 def test_a_client_that_leaves_cancels_its_call_alone(server, relayed):

@@ -36,7 +36,10 @@ bool MayShare(const v1::GenerateRequest& request) {
 }  // namespace
 
 RouterClient::RouterClient(RouterAddress router, boost::asio::io_context& io)
-    : router_(std::move(router)), stub_(NewStub(kSharedUnreadBytes)), queue_(io) {}
+    : router_(std::move(router)),
+      unary_stub_(NewStub(kUnreadBytes)),
+      shared_stub_(NewStub(kSharedUnreadBytes)),
+      queue_(io) {}
 
 std::unique_ptr<v1::Generation::Stub> RouterClient::NewStub(int unread_bytes) const {
   grpc::ChannelArguments arguments;
@@ -115,7 +118,7 @@ std::shared_ptr<SharedStream> RouterClient::FindShared(const CallMetadata& metad
   if (const std::string& token = TokenOf(metadata); !token.empty()) {
     stream->context()->AddMetadata("authorization", "Bearer " + token);
   }
-  stream->Start(*stub_);
+  stream->Start(*shared_stub_);
   return nullptr;
 }
 
@@ -168,7 +171,7 @@ RouterClient::Pending RouterClient::Call(const boost::asio::any_io_executor& str
   }
   Prepare(call->context(), metadata);
   call->context()->set_deadline(std::chrono::system_clock::now() + deadline);
-  call->Start(*stub_, method,
+  call->Start(*unary_stub_, method,
               [this, itself = call.get(), on_end = std::move(on_end)](const CallEnd& end,
                                                                       const Response& response) {
                 {

@@ -94,7 +94,9 @@ class RouterClient {
                OnEnd<Response> on_end, std::chrono::seconds deadline = kUnaryDeadline);
 
   const RouterAddress router_;
-  const std::unique_ptr<v1::Generation::Stub> stub_;  // for unary calls and shared streams
+  // Each has a connection, so that unary calls find room whatever the router's --max-streams is.
+  const std::unique_ptr<v1::Generation::Stub> unary_stub_;
+  const std::unique_ptr<v1::Generation::Stub> shared_stub_;
   CallQueue queue_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Channel>> channels_;     // guarded by mutex_
