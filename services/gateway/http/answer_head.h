@@ -13,8 +13,8 @@ namespace tandem::gateway {
 // empty.
 std::string AnswerHead(const HttpAnswer& answer, const std::string& request_id, bool keeps_alive);
 
-// The head of an answer of server-sent events. In pieces, each piece goes through Chunk. HTTP/1.0
-// has no pieces, and the end of the connection is the end of the answer.
+// The head of an answer of server-sent events. In pieces, each piece goes through AppendChunk.
+// HTTP/1.0 has no pieces, and the end of the connection is the end of the answer.
 std::string StreamHead(const std::string& request_id, bool in_pieces, bool keeps_alive);
 
 // Appends the bytes as one piece of a body (RFC 9112, section 7.1).
