@@ -1,6 +1,7 @@
 #include "services/gateway/calls/own_stream.h"
 
 #include <boost/asio/dispatch.hpp>
+#include <boost/asio/post.hpp>
 #include <utility>
 
 #include "services/gateway/calls/router_call.h"
@@ -58,7 +59,8 @@ void OwnStream::AfterStart(bool ok) {
 }
 
 void OwnStream::OnRead(bool ok) {
-  asio::dispatch(strand_, [this, ok] { AfterRead(ok); });
+  // The message may be large, and the queue's thread has those of the shared streams to give out.
+  asio::post(strand_, [this, ok] { AfterRead(ok); });
 }
 
 void OwnStream::AfterRead(bool ok) {
@@ -68,7 +70,7 @@ void OwnStream::AfterRead(bool ok) {
 }
 
 void OwnStream::OnFinished(bool /*ok*/) {
-  asio::dispatch(strand_, [this] { AfterEnd(); });
+  asio::post(strand_, [this] { AfterEnd(); });
 }
 
 void OwnStream::AfterEnd() {

@@ -6,7 +6,7 @@
 #include <grpcpp/support/async_unary_call.h>
 
 #include <boost/asio/any_io_executor.hpp>
-#include <boost/asio/dispatch.hpp>
+#include <boost/asio/post.hpp>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -59,7 +59,8 @@ class UnaryCall final : public PendingCall,
 
  private:
   void OnFinished(bool /*ok*/) {
-    boost::asio::dispatch(strand_, [this] {
+    // The answer may be large, and the queue's thread has messages of streams to give out.
+    boost::asio::post(strand_, [this] {
       const auto self = std::exchange(self_, nullptr);
       std::exchange(on_end_, nullptr)(EndOf(context_, status_), response_);
       queue_->Leave();
