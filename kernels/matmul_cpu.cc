@@ -5,7 +5,7 @@
 //
 //   few rows  Weights are read from memory once. They are widened in registers, for each tile of up
 //             to 6 rows of x. Very few rows of x may take one weight row after the other. "Few" is
-//             up to 96 rows with AVX-512, up to 24 on AArch64, and up to 16 elsewhere.
+//             up to 96 rows with AVX-512, and up to 24 elsewhere.
 //   blocked   A panel of weights is widened to F32 in the L2 cache and multiplied with about 128
 //             rows of x.
 //
@@ -51,9 +51,7 @@
 namespace tandem {
 namespace {
 
-// Few rows: the number of floats of a tile's x that stay in L1 while weight rows are multiplied
-// with them, and the number of tiles of these weight rows.
-constexpr size_t kSliceFloats = 6 << 10;
+// Few rows: the number of tiles of weight rows that meet the same slice of x.
 constexpr size_t kGroupStrips = 8;
 // Weights that are read row after row are prefetched this far ahead.
 constexpr size_t kBytesAhead = 8 << 10;
@@ -107,23 +105,47 @@ constexpr F32 kF32;
 constexpr size_t kLanes = HWY_LANES(float);
 constexpr size_t kStep = 2 * kLanes;
 
-// A register tile is kTileRows rows of x by kTileCols rows of W. Its accumulators, the widened
+// A register tile is up to `rows` rows of x by `cols` rows of W. Its accumulators, the widened
 // weights and one vector of x fit in 32 or in 16 registers.
+struct TileShape {
+  size_t rows;
+  size_t cols;
+};
+// With 16 registers, the wide tile reads more weight rows at the same time, and the tall one widens
+// a weight for more rows of x.
 #if HWY_MAX_BYTES == 64 || HWY_ARCH_ARM_A64
-constexpr size_t kTileRows = 6;
-constexpr size_t kTileCols = 4;
+constexpr TileShape kWideTile = {6, 4};
+constexpr TileShape kTallTile = kWideTile;
 #else
-constexpr size_t kTileRows = 4;
-constexpr size_t kTileCols = 3;
+constexpr TileShape kWideTile = {4, 3};
+constexpr TileShape kTallTile = {6, 2};
 #endif
 // Largest number of rows for which every row tile widens the weights in registers. With more rows,
 // a panel that is widened once is as fast or faster (docs/benchmarks.md#kernels). With 16 registers
 // tiles are small, and the same weights are widened more often.
-constexpr size_t kMaxFewRows = (kLanes >= 16 ? 16 : 4) * kTileRows;
+constexpr size_t kMaxFewRows = (kLanes >= 16 ? 16 : 4) * kTallTile.rows;
 
 // With up to so many rows, reading the weights may take longer than computing, and tasks have the
 // size that memory wants. With more rows, no thread may be without a task.
-constexpr size_t kReadingRows = 4 * kTileRows;
+constexpr size_t kReadingRows = 4 * kTallTile.rows;
+
+// Few rows: the number of floats of a tile's x that are multiplied with one weight row after the
+// other. With AVX-512 they stay in L1. With shorter vectors computing takes longer, so that x is
+// read from L2 in the meantime, and weights are read in the order of memory.
+constexpr size_t kSliceFloats = (kLanes >= 16 ? 6 : 48) << 10;
+
+// Few rows: how many steps ahead of its use a weight is prefetched into L1. 0: the next strip is
+// prefetched into L2. A core waits for few lines at a time, and a line that is prefetched into L2
+// is waited for twice (docs/benchmarks.md#kernels).
+constexpr size_t kStepsAhead = kLanes == 8 ? 32 : 0;
+
+// The tile for a job of so many rows.
+constexpr TileShape TileOf(size_t rows) {
+  return rows > kWideTile.rows && rows <= kMaxFewRows ? kTallTile : kWideTile;
+}
+
+// The number of row tiles of such a job.
+inline size_t NumTiles(size_t rows) { return CeilDiv(rows, TileOf(rows).rows); }
 
 // Whether one accumulator, whose sums wait for each other, keeps pace with memory.
 constexpr bool kOneRowKeepsPace = kLanes >= 16;
@@ -159,15 +181,35 @@ struct Widened {
   // Row after row: the largest number of rows of x, and of their floats of packed x.
   static constexpr size_t kMaxRowAfterRow = 2;
   static constexpr size_t kMaxRowAfterRowFloats = 6 << 10;
-  static HWY_INLINE Vec Add(Vec w, Vec x, Vec sum) { return hn::MulAdd(w, x, sum); }
+  static HWY_INLINE Vec Add(Vec w, Vec x, Vec sum) {
+#if HWY_TARGET == HWY_AVX2
+    // Written as assembly, because GCC would load x anew for each product, which takes longer.
+    asm("vfmadd231ps %2, %1, %0" : "+x"(sum.raw) : "x"(w.raw), "x"(x.raw));
+    return sum;
+#else
+    return hn::MulAdd(w, x, sum);
+#endif
+  }
 };
+
+#if HWY_TARGET == HWY_AVX2
+HWY_ALIGN constexpr uint32_t kUpperHalves[8] = {0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u,
+                                                0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u};
+#endif
 
 struct Bf16Weights : Widened {
   static constexpr size_t kBytes = 2;
   template <size_t I>
   static HWY_INLINE Vec Vector(const uint8_t* at) {
     if constexpr (I == 0) return hn::BitCast(kF32, hn::ShiftLeft<16>(LoadBytes(U32(), at)));
+#if HWY_TARGET == HWY_AVX2
+    // Written as assembly, because the mask must not take the last register of a tile.
+    Vec w = LoadBytes(kF32, at);
+    asm("vpand %1, %0, %0" : "+x"(w.raw) : "m"(kUpperHalves));
+    return w;
+#else
     return hn::BitCast(kF32, hn::And(LoadBytes(U32(), at), hn::Set(U32(), 0xFFFF0000u)));
+#endif
   }
 };
 
@@ -313,8 +355,8 @@ HWY_INLINE void End(const Depth& depth, const Tile& tile, const Vec (&acc)[C]) {
   }
 }
 
-// Calls f<M>() for M = rows.
-template <size_t M = kTileRows, class F>
+// Calls f<R>() for R = rows, at most M.
+template <size_t M, class F>
 HWY_INLINE void WithTileRows(size_t rows, const F& f) {
   if constexpr (M > 1) {
     if (rows < M) return WithTileRows<M - 1>(rows, f);
@@ -323,7 +365,7 @@ HWY_INLINE void WithTileRows(size_t rows, const F& f) {
 }
 
 // The weights of N weight rows, beginning at a step. Missing rows repeat the last row.
-template <class W, size_t N = kTileCols>
+template <class W, size_t N>
 struct Strip {
   const uint8_t* rows[N];
 
@@ -363,22 +405,39 @@ HWY_INLINE void AddStep(const uint8_t* const (&rows)[N], size_t offset, const fl
   }
 }
 
-// Also prefetches rows [fetch_begin, fetch_end) of `next`.
+// Also prefetches rows [fetch_begin, fetch_end) of what is read next: of `strip` itself some steps
+// ahead, and at its end, of `next`. Of several tiles that share the rows, each prefetches its rows
+// of `next`.
 template <class W, size_t M, size_t N>
 HWY_NOINLINE void FewRowsTile(const Depth& depth, const Tile& tile, Strip<W, N> strip,
                               const float* HWY_RESTRICT x, const Strip<W, N>& next,
                               size_t fetch_begin, size_t fetch_end) {
+  constexpr size_t kStepBytes = kStep * W::kBytes;
+  constexpr int kCache = kStepsAhead > 0 ? 3 : 2;  // The built-in function calls L1 3 and L2 2.
   const size_t partial = depth.last ? tile.args.in_features % kStep : 0;
   const size_t full_steps = depth.steps - (partial != 0 ? 1 : 0);
+  const bool shares = fetch_end - fetch_begin < N;
+  const size_t steps_ahead =
+      kStepsAhead == 0 || shares ? full_steps : std::min(kStepsAhead, full_steps);
   Vec acc[M * N];
   Begin(depth, tile, acc);
-  for (size_t step = 0; step < full_steps; ++step, x += M * kStepFloats<W>) {
-    const size_t offset = step * kStep * W::kBytes;
-    for (size_t n = fetch_begin; n < fetch_end; ++n) {
-      __builtin_prefetch(next.rows[n] + offset, 0, 2);
+  // Steps [begin, end) prefetch rows `from` as many steps ahead as `ahead` says.
+  const auto add_steps = [&](const Strip<W, N>& from, size_t begin, size_t end,
+                             ptrdiff_t ahead) HWY_ATTR {
+    const ptrdiff_t bytes_ahead = ahead * static_cast<ptrdiff_t>(kStepBytes);
+    for (size_t step = begin; step < end; ++step, x += M * kStepFloats<W>) {
+      const size_t offset = step * kStepBytes;
+      for (size_t n = fetch_begin; n < fetch_end; ++n) {
+        __builtin_prefetch(from.rows[n] + offset + bytes_ahead, 0, kCache);
+      }
+      AddStep<W, M, N>(strip.rows, offset, x, acc);
     }
-    AddStep<W, M, N>(strip.rows, offset, x, acc);
+  };
+  const size_t middle = full_steps - steps_ahead;
+  if constexpr (kStepsAhead > 0) {
+    add_steps(strip, 0, middle, static_cast<ptrdiff_t>(steps_ahead));
   }
+  add_steps(next, middle, full_steps, -static_cast<ptrdiff_t>(middle));
   if (partial != 0) {
     uint8_t copy[N][kStep * W::kBytes];
     strip.MoveToPartialStep(full_steps, partial, copy);
@@ -393,7 +452,7 @@ template <class W>
 void RowAfterRow(const ProductJob& job, const float* packed_x, size_t col_begin, size_t col_end) {
   const MatMulArgs& args = *job.args;
   const size_t steps = CeilDiv(args.in_features, kStep);
-  const size_t tiles = CeilDiv(job.rows, kTileRows);
+  const size_t tiles = NumTiles(job.rows);
   const Depth depth{0, steps, true, true};
   for (size_t col = col_begin; col < col_end; ++col) {
     const Strip<W, 1> row(args, col, 0);
@@ -406,7 +465,7 @@ void RowAfterRow(const ProductJob& job, const float* packed_x, size_t col_begin,
       const Part part = PartOf(job.rows, tiles, t);
       const Tile tile{args, job.first_row + part.begin, col, 1, nullptr};
       const float* x = packed_x + part.begin * steps * kStepFloats<W>;
-      WithTileRows(part.size, [&](auto m) HWY_ATTR {
+      WithTileRows<kWideTile.rows>(part.size, [&](auto m) HWY_ATTR {
         FewRowsTile<W, m, 1>(depth, tile, row, x, ahead, 0, t == 0 ? 1 : 0);
       });
     }
@@ -416,7 +475,7 @@ void RowAfterRow(const ProductJob& job, const float* packed_x, size_t col_begin,
 // A group of strips goes through one piece of k after the other. While all rows of x stay in L1,
 // each strip meets all of them at once. Otherwise one tile of x after the other stays in L1 and
 // meets all strips of the group, and the weights stay in L2 for the next tile.
-template <class W>
+template <class W, size_t kTileRows, size_t kTileCols>
 void FewRows(const ProductJob& job, const float* packed_x, size_t col_begin, size_t col_end) {
   const MatMulArgs& args = *job.args;
   const size_t steps = CeilDiv(args.in_features, kStep);
@@ -432,14 +491,15 @@ void FewRows(const ProductJob& job, const float* packed_x, size_t col_begin, siz
   const auto compute_strip = [&](const Depth& k, size_t group, size_t col,
                                  size_t first_tile) HWY_ATTR {
     const size_t group_end = std::min(group + kGroupCols, col_end);
-    const Strip<W> strip(args, col, k.step);
+    const Strip<W, kTileCols> strip(args, col, k.step);
     // What is read next: the next strip, or with one tile at a time, the same strip of the next
     // piece or group. All tiles then share the time for it.
     const bool in_order = x_fits && col + kTileCols < group_end;
     const size_t next_group_col = x_fits ? group_end : col + kGroupCols;
-    const Strip<W> next = in_order ? Strip<W>(args, col + kTileCols, k.step)
-                          : k.last ? Strip<W>(args, next_group_col, 0)
-                                   : Strip<W>(args, x_fits ? group : col, k.step + k.steps);
+    const Strip<W, kTileCols> next =
+        in_order ? Strip<W, kTileCols>(args, col + kTileCols, k.step)
+        : k.last ? Strip<W, kTileCols>(args, next_group_col, 0)
+                 : Strip<W, kTileCols>(args, x_fits ? group : col, k.step + k.steps);
     // What follows the last group belongs to another task.
     const bool ends = !x_fits && k.last && next_group_col >= col_end;
     for (size_t t = first_tile; t < first_tile + tiles_at_once; ++t) {
@@ -448,7 +508,7 @@ void FewRows(const ProductJob& job, const float* packed_x, size_t col_begin, siz
       const Tile tile{args, job.first_row + part.begin, col, std::min(kTileCols, col_end - col),
                       carried + ((col - group) / kTileCols * tiles + t) * kTileSums};
       const float* x = packed_x + (part.begin * steps + part.size * k.step) * kStepFloats<W>;
-      WithTileRows(part.size, [&](auto m) HWY_ATTR {
+      WithTileRows<kTileRows>(part.size, [&](auto m) HWY_ATTR {
         FewRowsTile<W, m, kTileCols>(k, tile, strip, x, next, fetch.begin,
                                      fetch.begin + fetch.size);
       });
@@ -470,25 +530,27 @@ void FewRows(const ProductJob& job, const float* packed_x, size_t col_begin, siz
 
 // --- Blocked
 
-// panel [vector of a step][kTileCols][L] of one strip.
+constexpr size_t kPanelCols = kWideTile.cols;
+
+// panel [vector of a step][kPanelCols][L] of one strip.
 template <class W>
-HWY_NOINLINE void CopyStrip(const MatMulArgs& args, const Depth& depth, Strip<W> strip,
+HWY_NOINLINE void CopyStrip(const MatMulArgs& args, const Depth& depth, Strip<W, kPanelCols> strip,
                             float* HWY_RESTRICT panel) {
   const size_t partial = depth.last ? args.in_features % kStep : 0;
   const size_t full_steps = depth.steps - (partial != 0 ? 1 : 0);
-  uint8_t copy[kTileCols][kStep * W::kBytes];
-  for (size_t step = 0; step < depth.steps; ++step, panel += kTileCols * kStepFloats<W>) {
+  uint8_t copy[kPanelCols][kStep * W::kBytes];
+  for (size_t step = 0; step < depth.steps; ++step, panel += kPanelCols * kStepFloats<W>) {
     size_t offset = step * kStep * W::kBytes;
     if (step == full_steps) {
       strip.MoveToPartialStep(full_steps, partial, copy);
       offset = 0;
     }
 #pragma GCC unroll 8
-    for (size_t n = 0; n < kTileCols; ++n) {
+    for (size_t n = 0; n < kPanelCols; ++n) {
       hn::Store(W::template Vector<0>(strip.rows[n] + offset), kF32, panel + n * kLanes);
       if constexpr (W::kVectors == 2) {
         hn::Store(W::template Vector<1>(strip.rows[n] + offset), kF32,
-                  panel + (kTileCols + n) * kLanes);
+                  panel + (kPanelCols + n) * kLanes);
       }
     }
   }
@@ -497,19 +559,19 @@ HWY_NOINLINE void CopyStrip(const MatMulArgs& args, const Depth& depth, Strip<W>
 template <class W, size_t M>
 HWY_NOINLINE void PanelTile(const Depth& depth, const Tile& tile, const float* HWY_RESTRICT panel,
                             const float* HWY_RESTRICT x) {
-  Vec acc[M * kTileCols];
+  Vec acc[M * kPanelCols];
   Begin(depth, tile, acc);
   // This loop is unrolled, because counting would compete with the multiply-adds for their ports.
 #pragma GCC unroll 4
   for (size_t vector = 0; vector < W::kVectors * depth.steps; ++vector) {
-    Vec w[kTileCols];
+    Vec w[kPanelCols];
 #pragma GCC unroll 8
-    for (size_t n = 0; n < kTileCols; ++n) w[n] = hn::Load(kF32, panel + n * kLanes);
-    AddVectors<W, M, kTileCols>(w, x, acc);
-    panel += kTileCols * kLanes;
+    for (size_t n = 0; n < kPanelCols; ++n) w[n] = hn::Load(kF32, panel + n * kLanes);
+    AddVectors<W, M, kPanelCols>(w, x, acc);
+    panel += kPanelCols * kLanes;
     x += M * kLanes;
   }
-  End<kTileCols>(depth, tile, acc);
+  End<kPanelCols>(depth, tile, acc);
 }
 
 // Prefetches memory that is needed soon, a few cache lines at a time, so that reading keeps pace
@@ -551,12 +613,12 @@ template <class W>
 void Blocked(const ProductJob& job, const float* packed_x, size_t col_begin, size_t col_end) {
   const MatMulArgs& args = *job.args;
   const size_t steps = CeilDiv(args.in_features, kStep);
-  const size_t tiles = CeilDiv(job.rows, kTileRows);
-  const size_t strips = CeilDiv(col_end - col_begin, kTileCols);
+  const size_t tiles = NumTiles(job.rows);
+  const size_t strips = CeilDiv(col_end - col_begin, kPanelCols);
   const size_t pieces = CeilDiv(steps * kStep, kPanelDepth);
   const size_t groups = CeilDiv(job.rows, kPanelXRows);  // groups of row tiles
-  constexpr size_t kTileSums = kTileRows * kTileCols * kLanes;
-  const size_t strip_floats = CeilDiv(steps, pieces) * kStepFloats<W> * kTileCols;
+  constexpr size_t kTileSums = kWideTile.rows * kPanelCols * kLanes;
+  const size_t strip_floats = CeilDiv(steps, pieces) * kStepFloats<W> * kPanelCols;
   Scratch& scratch = ThreadScratch();
   float* panel = scratch.panel.Reserve(strips * strip_floats);
   float* carried = scratch.carried.Reserve(CeilDiv(tiles, groups) * strips * kTileSums);
@@ -567,13 +629,13 @@ void Blocked(const ProductJob& job, const float* packed_x, size_t col_begin, siz
       const Part k = PartOf(steps, pieces, piece);
       const Depth depth{k.begin, k.size, piece == 0, piece + 1 == pieces};
       for (size_t s = 0; s < strips; ++s) {
-        const Strip<W> strip(args, col_begin + s * kTileCols, k.begin);
+        const Strip<W, kPanelCols> strip(args, col_begin + s * kPanelCols, k.begin);
         CopyStrip(args, depth, strip, panel + s * strip_floats);
       }
       // The next panel has the same weight rows, or the following ones after the last piece.
       const Part next_k = PartOf(steps, pieces, depth.last ? 0 : piece + 1);
       const size_t next_col = depth.last && g + 1 == groups ? col_end : col_begin;
-      Fetcher weights(Strip<W>(args, next_col, next_k.begin).rows[0],
+      Fetcher weights(Strip<W, kPanelCols>(args, next_col, next_k.begin).rows[0],
                       std::min(col_end - col_begin, args.out_features - next_col),
                       next_k.size * kStep * W::kBytes, args.in_features * W::kBytes,
                       group.size * strips);
@@ -588,10 +650,11 @@ void Blocked(const ProductJob& job, const float* packed_x, size_t col_begin, siz
         for (size_t s = 0; s < strips; ++s) {
           next_x.Step();
           weights.Step();
-          const size_t col = col_begin + s * kTileCols;
-          const Tile tile{args, job.first_row + part.begin, col, std::min(kTileCols, col_end - col),
+          const size_t col = col_begin + s * kPanelCols;
+          const Tile tile{args, job.first_row + part.begin, col,
+                          std::min(kPanelCols, col_end - col),
                           carried + (t * strips + s) * kTileSums};
-          WithTileRows(part.size, [&](auto m) HWY_ATTR {
+          WithTileRows<kWideTile.rows>(part.size, [&](auto m) HWY_ATTR {
             PanelTile<W, m>(depth, tile, panel + s * strip_floats, x_of(part));
           });
         }
@@ -647,7 +710,7 @@ HWY_INLINE void PackStep(Packing packing, Vec first, Vec second, size_t stride, 
 // Packs row tile `tile` of the job's x as the head of this file describes.
 void PackTile(const ProductJob& job, Packing packing, size_t tile, float* packed_x) {
   const MatMulArgs& args = *job.args;
-  const Part part = PartOf(job.rows, CeilDiv(job.rows, kTileRows), tile);
+  const Part part = PartOf(job.rows, NumTiles(job.rows), tile);
   const size_t steps = CeilDiv(args.in_features, kStep);
   const size_t step_floats = StepFloats(packing);
   for (size_t m = 0; m < part.size; ++m) {
@@ -684,8 +747,10 @@ template <class W>
 void RunTask(const ProductJob& job, const float* packed_x, size_t col_begin, size_t col_end) {
   if (ReadsRowAfterRow<W>(job)) {
     RowAfterRow<W>(job, packed_x, col_begin, col_end);
+  } else if (job.rows <= kWideTile.rows) {
+    FewRows<W, kWideTile.rows, kWideTile.cols>(job, packed_x, col_begin, col_end);
   } else if (job.rows <= kMaxFewRows) {
-    FewRows<W>(job, packed_x, col_begin, col_end);
+    FewRows<W, kTallTile.rows, kTallTile.cols>(job, packed_x, col_begin, col_end);
   } else {
     Blocked<W>(job, packed_x, col_begin, col_end);
   }
@@ -695,13 +760,13 @@ void RunTask(const ProductJob& job, const float* packed_x, size_t col_begin, siz
 void CutTasks(std::span<ProductJob> jobs, int num_threads) {
   const size_t task_bytes = BytesPerTask(jobs, num_threads);
   for (ProductJob& job : jobs) {
-    const size_t fair =
-        CeilDiv(job.args->out_features, WantedTasks(num_threads) * kTileCols) * kTileCols;
-    const size_t at_least_fair = std::max(fair, kPanelRows / 4) / kTileCols * kTileCols;
-    const size_t strip_bytes = kTileCols * job.args->in_features * SizeOf(job.args->dtype);
-    job.rows_per_task = kTileCols * CeilDiv(task_bytes, strip_bytes);
+    const size_t cols = TileOf(job.rows).cols;
+    const size_t fair = CeilDiv(job.args->out_features, WantedTasks(num_threads) * cols) * cols;
+    const size_t at_least_fair = std::max(fair, kPanelRows / 4) / cols * cols;
+    const size_t strip_bytes = cols * job.args->in_features * SizeOf(job.args->dtype);
+    job.rows_per_task = cols * CeilDiv(task_bytes, strip_bytes);
     if (job.rows > kMaxFewRows) {
-      job.rows_per_task = std::min(at_least_fair, kPanelRows / kTileCols * kTileCols);
+      job.rows_per_task = std::min(at_least_fair, kPanelRows / cols * cols);
     } else if (job.rows > kReadingRows) {
       job.rows_per_task = std::min(job.rows_per_task, at_least_fair);
     }
@@ -712,7 +777,7 @@ void PackX(const ProductJob& job, Packing packing, float* packed_x, ThreadPool& 
   const auto pack = [&](int64_t tile) {
     PackTile(job, packing, static_cast<size_t>(tile), packed_x + job.packed_offset);
   };
-  const auto tiles = static_cast<int64_t>(CeilDiv(job.rows, kTileRows));
+  const auto tiles = static_cast<int64_t>(NumTiles(job.rows));
   if (job.rows * job.args->in_features >= kMinParallelPack) {
     pool.ParallelFor(tiles, pack);
   } else {
