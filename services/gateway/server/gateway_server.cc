@@ -189,6 +189,7 @@ absl::Status RunGateway(const GatewayOptions& options,
   Drain drain(io, options.drain_seconds, &routes, &router, server.get());
   on_listening(address);
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int i = 0; i < kThreads; ++i) threads.emplace_back([&io] { io.run(); });
   io.run();
   for (std::thread& thread : threads) thread.join();
