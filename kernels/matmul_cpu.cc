@@ -135,8 +135,7 @@ constexpr size_t kReadingRows = 4 * kTallTile.rows;
 constexpr size_t kSliceFloats = (kLanes >= 16 ? 6 : 48) << 10;
 
 // Few rows: how many steps ahead of its use a weight is prefetched into L1. 0: the next strip is
-// prefetched into L2. A core waits for few lines at a time, and a line that is prefetched into L2
-// is waited for twice (docs/benchmarks.md#kernels).
+// prefetched into L2. On a Zen 3, the first took less time (docs/benchmarks.md#kernels).
 constexpr size_t kStepsAhead = kLanes == 8 ? 32 : 0;
 
 // The tile for a job of so many rows.
@@ -472,8 +471,8 @@ void RowAfterRow(const ProductJob& job, const float* packed_x, size_t col_begin,
   }
 }
 
-// A group of strips goes through one piece of k after the other. While all rows of x stay in L1,
-// each strip meets all of them at once. Otherwise one tile of x after the other stays in L1 and
+// A group of strips goes through one piece of k after the other. While all rows of x fit in a slice
+// (kSliceFloats), each strip meets all of them at once. Otherwise one tile of x after the other
 // meets all strips of the group, and the weights stay in L2 for the next tile.
 template <class W, size_t kTileRows, size_t kTileCols>
 void FewRows(const ProductJob& job, const float* packed_x, size_t col_begin, size_t col_end) {
