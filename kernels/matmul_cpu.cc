@@ -53,8 +53,10 @@ namespace {
 
 // Few rows: the number of tiles of weight rows that meet the same slice of x.
 constexpr size_t kGroupStrips = 8;
-// Weights that are read row after row are prefetched this far ahead.
+// Weights that are read row after row are prefetched into L1 this far ahead.
 constexpr size_t kBytesAhead = 8 << 10;
+// What __builtin_prefetch calls L1.
+constexpr int kToL1 = 3;
 
 // Blocked: the numbers of rows of x, weight rows, and k that are in the L2 cache together. There x
 // takes 0.5 MiB, the panel 0.25 MiB and the accumulators 0.5 MiB. A row tile of x and a strip of
@@ -134,9 +136,9 @@ constexpr size_t kReadingRows = 4 * kTallTile.rows;
 // read from L2 in the meantime, and weights are read in the order of memory.
 constexpr size_t kSliceFloats = (kLanes >= 16 ? 6 : 48) << 10;
 
-// Few rows: how many steps ahead of its use a weight is prefetched into L1. 0: the next strip is
-// prefetched into L2. On a Zen 3, the first took less time (docs/benchmarks.md#kernels).
-constexpr size_t kStepsAhead = kLanes == 8 ? 32 : 0;
+// Few rows: how many steps ahead of its use a weight is prefetched into L1. On a Zen 5, 16 steps
+// are better if memory is slow, and 32 if it is fast (docs/benchmarks.md#kernels).
+constexpr size_t kStepsAhead = kLanes >= 16 ? 24 : 32;
 
 // The tile for a job of so many rows.
 constexpr TileShape TileOf(size_t rows) {
@@ -404,6 +406,15 @@ HWY_INLINE void AddStep(const uint8_t* const (&rows)[N], size_t offset, const fl
   }
 }
 
+// The same for the last, partial step of the product.
+template <class W, size_t M, size_t N>
+HWY_INLINE void AddPartialStep(Strip<W, N> strip, size_t full_steps, size_t weights,
+                               const float* HWY_RESTRICT x, Vec (&acc)[M * N]) {
+  uint8_t copy[N][kStep * W::kBytes];
+  strip.MoveToPartialStep(full_steps, weights, copy);
+  AddStep<W, M, N>(strip.rows, 0, x, acc);
+}
+
 // Also prefetches rows [fetch_begin, fetch_end) of what is read next: of `strip` itself some steps
 // ahead, and at its end, of `next`. Of several tiles that share the rows, each prefetches its rows
 // of `next`.
@@ -412,12 +423,10 @@ HWY_NOINLINE void FewRowsTile(const Depth& depth, const Tile& tile, Strip<W, N> 
                               const float* HWY_RESTRICT x, const Strip<W, N>& next,
                               size_t fetch_begin, size_t fetch_end) {
   constexpr size_t kStepBytes = kStep * W::kBytes;
-  constexpr int kCache = kStepsAhead > 0 ? 3 : 2;  // The built-in function calls L1 3 and L2 2.
   const size_t partial = depth.last ? tile.args.in_features % kStep : 0;
   const size_t full_steps = depth.steps - (partial != 0 ? 1 : 0);
   const bool shares = fetch_end - fetch_begin < N;
-  const size_t steps_ahead =
-      kStepsAhead == 0 || shares ? full_steps : std::min(kStepsAhead, full_steps);
+  const size_t steps_ahead = shares ? full_steps : std::min(kStepsAhead, full_steps);
   Vec acc[M * N];
   Begin(depth, tile, acc);
   // Steps [begin, end) prefetch rows `from` as many steps ahead as `ahead` says.
@@ -427,22 +436,38 @@ HWY_NOINLINE void FewRowsTile(const Depth& depth, const Tile& tile, Strip<W, N> 
     for (size_t step = begin; step < end; ++step, x += M * kStepFloats<W>) {
       const size_t offset = step * kStepBytes;
       for (size_t n = fetch_begin; n < fetch_end; ++n) {
-        __builtin_prefetch(from.rows[n] + offset + bytes_ahead, 0, kCache);
+        __builtin_prefetch(from.rows[n] + offset + bytes_ahead, 0, kToL1);
       }
       AddStep<W, M, N>(strip.rows, offset, x, acc);
     }
   };
   const size_t middle = full_steps - steps_ahead;
-  if constexpr (kStepsAhead > 0) {
-    add_steps(strip, 0, middle, static_cast<ptrdiff_t>(steps_ahead));
-  }
+  add_steps(strip, 0, middle, static_cast<ptrdiff_t>(steps_ahead));
   add_steps(next, middle, full_steps, -static_cast<ptrdiff_t>(middle));
-  if (partial != 0) {
-    uint8_t copy[N][kStep * W::kBytes];
-    strip.MoveToPartialStep(full_steps, partial, copy);
-    AddStep<W, M, N>(strip.rows, 0, x, acc);
-  }
+  if (partial != 0) AddPartialStep<W, M, N>(strip, full_steps, partial, x, acc);
   End<N>(depth, tile, acc);
+}
+
+// A weight row with M rows of x.
+template <class W, size_t M>
+HWY_NOINLINE void RowTile(const Depth& depth, const Tile& tile, const Strip<W, 1>& row,
+                          const float* HWY_RESTRICT x) {
+  constexpr size_t kStepBytes = kStep * W::kBytes;
+  const size_t partial = tile.args.in_features % kStep;
+  const size_t full_steps = depth.steps - (partial != 0 ? 1 : 0);
+  Vec acc[M];
+  Begin(depth, tile, acc);
+  // This is no pointer arithmetic, because the address may lie beyond the end of the matrix.
+  uintptr_t ahead = reinterpret_cast<uintptr_t>(row.rows[0]) + kBytesAhead;
+#pragma GCC unroll 4
+  for (size_t step = 0; step < full_steps; ++step, x += M * kStepFloats<W>) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): it is only prefetched
+    __builtin_prefetch(reinterpret_cast<const void*>(ahead), 0, kToL1);
+    ahead += kStepBytes;
+    AddStep<W, M, 1>(row.rows, step * kStepBytes, x, acc);
+  }
+  if (partial != 0) AddPartialStep<W, M, 1>(row, full_steps, partial, x, acc);
+  End<1>(depth, tile, acc);
 }
 
 // One weight row after the other. Memory is read in the order of its addresses, and the last
@@ -455,18 +480,12 @@ void RowAfterRow(const ProductJob& job, const float* packed_x, size_t col_begin,
   const Depth depth{0, steps, true, true};
   for (size_t col = col_begin; col < col_end; ++col) {
     const Strip<W, 1> row(args, col, 0);
-    Strip<W, 1> ahead = row;
-    // This is no pointer arithmetic, because the address may lie beyond the end of the matrix.
-    const uintptr_t address = reinterpret_cast<uintptr_t>(row.rows[0]) + kBytesAhead;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): it is only prefetched
-    ahead.rows[0] = reinterpret_cast<const uint8_t*>(address);
     for (size_t t = 0; t < tiles; ++t) {
       const Part part = PartOf(job.rows, tiles, t);
       const Tile tile{args, job.first_row + part.begin, col, 1, nullptr};
       const float* x = packed_x + part.begin * steps * kStepFloats<W>;
-      WithTileRows<kWideTile.rows>(part.size, [&](auto m) HWY_ATTR {
-        FewRowsTile<W, m, 1>(depth, tile, row, x, ahead, 0, t == 0 ? 1 : 0);
-      });
+      WithTileRows<kWideTile.rows>(part.size,
+                                   [&](auto m) HWY_ATTR { RowTile<W, m>(depth, tile, row, x); });
     }
   }
 }

@@ -102,11 +102,12 @@ def test_ctrl_c_ends_a_batch_and_the_same_command_goes_on(server, tmp_path):
     assert process.returncode == 130, errors
     assert "interrupted" in errors and "lines were not answered. The same command goes on with them" in errors
     first = set(answers(tmp_path))
-    assert "short" in first and len(first) < len(lines)
+    # Which line is answered first is open, because the server has no room for all and refused lines wait.
+    assert 1 <= len(first) < len(lines)
     harness.wait_until(lambda: server.info().load.num_running == 0, 30, "the calls are canceled")
     done = run(server, tmp_path, lines[:3])
     assert done.returncode == 0, done.stderr
-    assert set(answers(tmp_path)) >= {"short", "long0", "long1"}
+    assert set(answers(tmp_path)) == first | {"short", "long0", "long1"}
 
 
 def test_a_file_that_is_no_output_is_left_alone(server, tmp_path):
