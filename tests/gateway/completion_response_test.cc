@@ -63,6 +63,17 @@ TEST(CompletionResponseTest, ChoicesAndCountsComeTogetherInOneBody) {
   EXPECT_EQ(body["warnings"], Json::array({"mind the gap"}));
 }
 
+TEST(CompletionResponseTest, WarningsStandBesideTheEndOfAChoiceWithoutAnEventForTheUsage) {
+  AnswerOptions options;
+  options.stream = true;
+  CompletionResponse response({"cmpl-1", 7, "m", ""}, options, 1);
+  EXPECT_FALSE(EventOf(response.Add(0, Message("a"))).contains("warnings"));
+  const Json last = EventOf(response.Add(0, Last("b")));
+  EXPECT_EQ(last["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(last["warnings"], Json::array({"mind the gap"}));
+  EXPECT_FALSE(last.contains("usage"));
+}
+
 TEST(CompletionResponseTest, EventsHaveNoFinishReasonBeforeTheEnd) {
   AnswerOptions options;
   options.stream = true;

@@ -110,6 +110,12 @@ def test_ctrl_c_ends_a_batch_and_the_same_command_goes_on(server, tmp_path):
     assert set(answers(tmp_path)) == first | {"short", "long0", "long1"}
 
 
+def test_a_missing_input_is_named(server, tmp_path):
+    done = subprocess.run(command(server, tmp_path), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert f"FILE: cannot open {tmp_path / 'in.jsonl'}: No such file or directory" in done.stderr
+
+
 def test_a_file_that_is_no_output_is_left_alone(server, tmp_path):
     (tmp_path / "out.jsonl").write_text("my diary\n")
     done = run(server, tmp_path, [line("a")])

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -17,8 +19,11 @@ absl::StatusOr<std::unique_ptr<BatchInput>> BatchInput::Open(const std::string& 
   std::error_code ignored;
   std::ifstream lines(path, std::ios::binary);
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) {
+    return InvalidArgument("FILE: cannot open " + path + ": " + std::strerror(errno));
+  }
   std::unique_ptr<BatchInput> input(new BatchInput(file));
-  if (file < 0 || !lines || !std::filesystem::is_regular_file(path, ignored)) {
+  if (!lines || !std::filesystem::is_regular_file(path, ignored)) {
     return InvalidArgument("FILE: cannot read " + path + " as a file of lines");
   }
   std::unordered_map<std::string, int64_t> numbers;  // by custom_id

@@ -46,27 +46,22 @@ std::string AnswerUsage::Json() const {
   };
   const v1::SpeculationStats& stats = speculation_;
   const std::string drafter = stats.drafter().empty() ? "null" : JsonText(stats.drafter());
-  std::string json =
-      "\"usage\":{" + Member("prompt_tokens", usage_.prompt_tokens()) + "," +
-      Member("completion_tokens", usage_.completion_tokens()) + "," +
-      Member("total_tokens", usage_.prompt_tokens() + usage_.completion_tokens()) +
-      ",\"prompt_tokens_details\":{" + Member("cached_tokens", usage_.cached_prompt_tokens()) +
-      "},\"completion_tokens_details\":{" +
-      Member("accepted_prediction_tokens", usage_.accepted_prediction_tokens()) + "," +
-      Member("rejected_prediction_tokens", usage_.rejected_prediction_tokens()) +
-      "}},\"speculation\":{" + Member("num_drafts", stats.num_drafts()) + "," +
-      Member("num_draft_tokens", stats.num_draft_tokens()) + "," +
-      Member("num_tested_tokens", stats.num_tested_tokens()) + "," +
-      Member("num_accepted_tokens", stats.num_accepted_tokens()) + "," +
-      Member("num_plain_rounds", stats.num_plain_rounds()) +
-      ",\"acceptance_rate\":" + ratio(stats.num_accepted_tokens(), stats.num_draft_tokens()) +
-      ",\"drafter\":" + drafter + ",\"reproducible\":" + (stats.reproducible() ? "true" : "false") +
-      "}";
-  if (warnings_.empty()) return json;
-  json += ",\"warnings\":[";
-  for (size_t i = 0; i < warnings_.size(); ++i)
-    json += (i == 0 ? "" : ",") + JsonText(warnings_[i]);
-  return json + "]";
+  return "\"usage\":{" + Member("prompt_tokens", usage_.prompt_tokens()) + "," +
+         Member("completion_tokens", usage_.completion_tokens()) + "," +
+         Member("total_tokens", usage_.prompt_tokens() + usage_.completion_tokens()) +
+         ",\"prompt_tokens_details\":{" + Member("cached_tokens", usage_.cached_prompt_tokens()) +
+         "},\"completion_tokens_details\":{" +
+         Member("accepted_prediction_tokens", usage_.accepted_prediction_tokens()) + "," +
+         Member("rejected_prediction_tokens", usage_.rejected_prediction_tokens()) +
+         "}},\"speculation\":{" + Member("num_drafts", stats.num_drafts()) + "," +
+         Member("num_draft_tokens", stats.num_draft_tokens()) + "," +
+         Member("num_tested_tokens", stats.num_tested_tokens()) + "," +
+         Member("num_accepted_tokens", stats.num_accepted_tokens()) + "," +
+         Member("num_plain_rounds", stats.num_plain_rounds()) +
+         ",\"acceptance_rate\":" + ratio(stats.num_accepted_tokens(), stats.num_draft_tokens()) +
+         ",\"drafter\":" + drafter +
+         ",\"reproducible\":" + (stats.reproducible() ? "true" : "false") + "}" +
+         WarningsMember(warnings_);
 }
 
 }  // namespace tandem::gateway

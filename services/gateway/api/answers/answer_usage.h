@@ -5,9 +5,22 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "services/gateway/api/answers/json_text.h"
 #include "tandem/v1/generate.pb.h"
 
 namespace tandem::gateway {
+
+// Returns `,"warnings":[…]`, or nothing if there are none.
+template <class Strings>
+std::string WarningsMember(const Strings& warnings) {
+  std::string json;
+  for (const std::string& warning : warnings) {
+    absl::StrAppend(&json, json.empty() ? ",\"warnings\":[" : ",", JsonText(warning));
+  }
+  if (!json.empty()) json += "]";
+  return json;
+}
 
 class AnswerUsage {
  public:
