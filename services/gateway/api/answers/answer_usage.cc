@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "services/gateway/api/answers/json_text.h"
 
 namespace tandem::gateway {
@@ -12,6 +13,15 @@ std::string Member(const char* name, int64_t value) {
 }
 
 }  // namespace
+
+std::string WarningsMember(const google::protobuf::RepeatedPtrField<std::string>& warnings) {
+  std::string json;
+  for (const std::string& warning : warnings) {
+    absl::StrAppend(&json, json.empty() ? ",\"warnings\":[" : ",", JsonText(warning));
+  }
+  if (!json.empty()) json += "]";
+  return json;
+}
 
 void AnswerUsage::Add(const v1::Completion& completion, bool counts_prompt) {
   const v1::Usage& usage = completion.usage();
@@ -35,7 +45,7 @@ void AnswerUsage::Add(const v1::Completion& completion, bool counts_prompt) {
   speculation_.set_reproducible(stats.reproducible());
   for (const std::string& warning : completion.warnings()) {
     if (std::find(warnings_.begin(), warnings_.end(), warning) == warnings_.end()) {
-      warnings_.push_back(warning);
+      *warnings_.Add() = warning;
     }
   }
 }

@@ -3,24 +3,14 @@
 #define TANDEM_SERVICES_GATEWAY_API_ANSWERS_ANSWER_USAGE_H_
 
 #include <string>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "services/gateway/api/answers/json_text.h"
+#include "google/protobuf/repeated_field.h"
 #include "tandem/v1/generate.pb.h"
 
 namespace tandem::gateway {
 
 // Returns `,"warnings":[…]`, or nothing if there are none.
-template <class Strings>
-std::string WarningsMember(const Strings& warnings) {
-  std::string json;
-  for (const std::string& warning : warnings) {
-    absl::StrAppend(&json, json.empty() ? ",\"warnings\":[" : ",", JsonText(warning));
-  }
-  if (!json.empty()) json += "]";
-  return json;
-}
+std::string WarningsMember(const google::protobuf::RepeatedPtrField<std::string>& warnings);
 
 class AnswerUsage {
  public:
@@ -35,7 +25,7 @@ class AnswerUsage {
  private:
   v1::Usage usage_;
   v1::SpeculationStats speculation_;
-  std::vector<std::string> warnings_;
+  google::protobuf::RepeatedPtrField<std::string> warnings_;
 };
 
 }  // namespace tandem::gateway

@@ -61,12 +61,10 @@ std::string CompletionResponse::Add(size_t prompt, const v1::GenerateResponse& m
     if (!options_.stream) choice.json = choice.writer->Take();
   }
   if (!options_.stream || !choice.writer->has_news()) return "";
-  if (options_.include_usage) {
-    return absl::StrCat("data: ", begin_, choice.writer->Take(), "],\"usage\":null}\n\n");
-  }
   // Without an event for the usage, warnings stand beside the end of their choice.
-  return absl::StrCat("data: ", begin_, choice.writer->Take(), "]",
-                      WarningsMember(message.completion().warnings()), "}\n\n");
+  const std::string members =
+      options_.include_usage ? ",\"usage\":null" : WarningsMember(message.completion().warnings());
+  return absl::StrCat("data: ", begin_, choice.writer->Take(), "]", members, "}\n\n");
 }
 
 std::string CompletionResponse::Begin() const {
